@@ -107,6 +107,8 @@ pub enum HeadNorms {
     Heads,
     /// [`HeadNorms::Heads`] in files that have these norms.
     HeadsIfAny,
+    /// [`HeadNorms::HeadsIfAny`], with weights of its own for each head (Command R+).
+    EachHeadIfAny,
     /// Each head is normalized, after its rotation.
     RotatedHeads,
     /// All query heads are normalized together, and all heads of keys, before their rotation.
@@ -276,7 +278,7 @@ impl Architecture {
     /// use rope_cpu::model::Architecture;
     ///
     /// assert_eq!(Architecture::nearest("gemma3n"), "gemma3");
-    /// assert_eq!(Architecture::nearest("command-r"), "cohere2");
+    /// assert_eq!(Architecture::nearest("command-a"), "command-r");
     /// ```
     pub fn nearest(name: &str) -> &'static str {
         let stem = |known: &str| {
@@ -304,7 +306,7 @@ mod tests {
             ("qwen35vl", "qwen35"),
             ("qwen3vlmoe2", "qwen3vlmoe"),
             ("gemma3n", "gemma3"),
-            ("command-r", "cohere2"),
+            ("command-a", "command-r"),
             ("deepseek4", "deepseek2"),
             ("glm5-next", "glm4moe"),
             ("llama4", "llama"),

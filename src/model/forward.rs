@@ -137,14 +137,19 @@ impl Forward<'_> {
         });
     }
 
-    /// Normalizes a row of activations, if there is a norm.
-    pub fn norm(&self, x: &mut [f32], weights: Option<NormWeights<'_>>) {
-        let Some(NormWeights { weight, bias }) = weights else { return };
+    /// Computes the norm of the model's family.
+    pub fn normalize(&self, x: &mut [f32], weight: &[f32], epsilon: f32) {
         let norm = match self.config.architecture.norm {
             Norm::Rms => rms_norm,
             Norm::Layer => layer_norm,
         };
-        norm(self.cpu, x, weight, self.config.epsilon);
+        norm(self.cpu, x, weight, epsilon);
+    }
+
+    /// Normalizes a row of activations, if there is a norm.
+    pub fn norm(&self, x: &mut [f32], weights: Option<NormWeights<'_>>) {
+        let Some(NormWeights { weight, bias }) = weights else { return };
+        self.normalize(x, weight, self.config.epsilon);
         if let Some(bias) = bias {
             add(self.cpu, x, bias);
         }

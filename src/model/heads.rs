@@ -9,7 +9,7 @@ use rope_cpu_kernels::{
     attention::{self, Queries, Reading, attend, attend_in_eight_bits, clear, merge, partial_len},
     hadamard::mix_rows,
     isa::Cpu,
-    vector::{add, rms_norm, rotate},
+    vector::{add, rotate},
 };
 
 use super::{
@@ -97,6 +97,9 @@ impl Heads<'_> {
             Projection::Key => self.attention.key_norm,
             Projection::Value => None,
         };
+        // Heads may have weights of their own.
+        let dim = self.attention.config.head_dim;
+        let norm = norm.map(|all| if all.len() > dim { &all[head * dim..][..dim] } else { all });
         if !self.attention.norms_after_rotation {
             self.norm(out, norm);
         }
@@ -107,7 +110,7 @@ impl Heads<'_> {
     fn norm(&self, head: &mut [f32], norm: Option<&[f32]>) {
         let Some(norm) = norm else { return };
         let head = &mut head[..self.attention.config.head_dim];
-        rms_norm(self.cpu(), head, norm, self.pass.config.epsilon);
+        self.pass.normalize(head, norm, self.pass.config.epsilon);
     }
 
     /// Returns the factor of a row's queries.

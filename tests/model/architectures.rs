@@ -134,7 +134,8 @@ fn outputs_do_not_depend_on_which_tokens_have_one() {
 #[ignore = "writes files for scripts/make-architecture-golden"]
 fn write_models() {
     let folder = PathBuf::from(env::var_os("TINY_MODELS").unwrap());
-    for (name, tiny) in Tiny::all().into_iter().chain(Tiny::encoders()) {
+    let plus = ("command-r-plus", Tiny::command_r_plus());
+    for (name, tiny) in Tiny::all().into_iter().chain(Tiny::encoders()).chain([plus]) {
         let file = |tiny: &Tiny| {
             let vocabulary = (tiny.vocabulary as u32).to_le_bytes();
             let file = tiny.builder().key("tokenizer.ggml.model", STRING, string("none"));
@@ -148,12 +149,17 @@ fn write_models() {
     }
 }
 
-/// The golden logits are from `scripts/make-architecture-golden`.
+/// The tokens with golden logits.
+const SHOWN: [usize; 6] = [0, 1, 9, 10, 31, 59];
+
+/// Returns the logits of llama.cpp for each model, from `scripts/make-architecture-golden`.
+fn golden() -> HashMap<String, Vec<Vec<f32>>> {
+    json::parse(include_str!("../data/architectures.json")).unwrap()
+}
+
 #[test]
 fn all_compute_what_llama_cpp_does() {
-    const SHOWN: [usize; 6] = [0, 1, 9, 10, 31, 59];
-    let golden: HashMap<String, Vec<Vec<f32>>> =
-        json::parse(include_str!("../data/architectures.json")).unwrap();
+    let golden = golden();
     let compared = Tiny::all().into_iter().filter(|(name, _)| golden.contains_key(*name));
     assert_eq!(compared.clone().count(), Tiny::all().len() - 1);
     for (name, tiny) in compared {
@@ -207,6 +213,32 @@ fn the_largest_exaone_has_windows() {
     let layers = Tiny { layers: 5, ..large };
     let without = Tiny { window: None, ..layers.clone() };
     assert!(found(&layers) == found(&without), "only 64 layers have windows");
+}
+
+/// Files of the larger models of Command R have norms of heads. llama.cpp (b11434) knows the models by
+/// their number of layers.
+#[test]
+fn the_larger_command_r_has_norms_of_each_head() {
+    let large = Tiny::command_r_plus();
+    let found = |tiny: &Tiny| {
+        let all = found(tiny);
+        SHOWN.map(|i| all[i].clone())
+    };
+    let error = difference(&golden()["command-r-plus"], &found(&large));
+    assert!(error < 32.0 * 2.0 * BOUND, "{error}");
+    let small = Tiny { layers: 2, ..large };
+    let expected = |tiny: &Tiny| {
+        let all = expected(tiny);
+        SHOWN.map(|i| all[i].clone())
+    };
+    let error = difference(&expected(&small), &found(&small));
+    assert!(error < BOUND, "{error}");
+    for other in
+        [Tiny { head_norms: false, ..small.clone() }, Tiny { centered: false, ..small.clone() }]
+    {
+        let apart = difference(&expected(&other), &found(&small));
+        assert!(apart > 100.0 * BOUND, "{apart}");
+    }
 }
 
 /// Keys that are normalized after their rotation cannot rotate again.
@@ -574,6 +606,9 @@ fn every_feature_matters() {
     without("ernie4_5-moe", "the bias of its choice", &|t| t.selection_bias = false);
     without("arcee", "its activation", &|t| t.function = Function::Xielu);
     without("apertus", "the norms of its heads", &|t| t.head_norms = false);
+    without("command-r", "the mean that norms subtract", &|t| t.centered = false);
+    without("command-r", "its factor of logits", &|t| t.factors[2] = 1.0);
+    without("command-r", "one input of attention and network", &|t| t.without = "one input");
     without("cohere2", "the mean that norms subtract", &|t| t.centered = false);
     without("cohere2", "its factor of logits", &|t| t.factors[2] = 1.0);
     without("cohere2", "its window", &|t| t.window = None);

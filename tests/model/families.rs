@@ -41,6 +41,13 @@ impl Tiny {
         };
         let granite =
             |architecture: &'static str| Tiny { factors: [6.0, 0.4, 0.25], ..of(architecture) };
+        let cohere = |architecture: &'static str| Tiny {
+            tied: true,
+            parallel: true,
+            centered: true,
+            factors: [1.0, 1.0, 0.25],
+            ..of(architecture)
+        };
         let lfm2 = |architecture: &'static str| Tiny {
             layers: 4,
             tied: true,
@@ -250,15 +257,12 @@ impl Tiny {
                 },
                 Tiny { function: Function::SquaredRelu, ..of("arcee") },
                 Tiny { function: Function::Xielu, head_norms: true, ..of("apertus") },
+                cohere("command-r"),
                 Tiny {
                     layers: 4,
-                    tied: true,
-                    parallel: true,
-                    centered: true,
-                    factors: [1.0, 1.0, 0.25],
                     window: Some((10, 4)),
                     windows_rotate: true,
-                    ..of("cohere2")
+                    ..cohere("cohere2")
                 },
                 lfm2("lfm2"),
                 Tiny {
@@ -357,6 +361,20 @@ impl Tiny {
             ..bert.clone()
         };
         [gemma, bert, nomic].map(|tiny| (tiny.architecture, tiny)).to_vec()
+    }
+
+    /// Returns a model with norms of its heads, with weights of their own for each head. llama.cpp
+    /// reads them in models with 64 layers.
+    pub fn command_r_plus() -> Tiny {
+        Tiny {
+            layers: 64,
+            embedding: 24,
+            feed_forward: 16,
+            heads: 2,
+            kv_heads: 1,
+            head_norms: true,
+            ..Tiny::named("command-r")
+        }
     }
 
     /// Returns the model of [`Tiny::all`] or [`Tiny::encoders`] with this name.

@@ -170,10 +170,14 @@ impl Tiny {
             }
             let norms = self.head_norms || self.rotated_norms || self.row_norms;
             if norms && self.layer_attends(layer) {
-                let lengths = if self.row_norms { [q, kv] } else { [head_dim; 2] };
-                add("attn_q_norm.weight", &lengths[..1]);
+                let shapes = match self.architecture {
+                    "command-r" => [vec![heads, head_dim], vec![kv_heads, head_dim]],
+                    _ if self.row_norms => [vec![q], vec![kv]],
+                    _ => [vec![head_dim], vec![head_dim]],
+                };
+                add("attn_q_norm.weight", &shapes[0]);
                 if !self.lacks_keys(layer) {
-                    add("attn_k_norm.weight", &lengths[1..]);
+                    add("attn_k_norm.weight", &shapes[1]);
                 }
             }
             if layer == self.layers {

@@ -29,8 +29,7 @@ impl Tiny {
                 n if n.ends_with("gate_inp.scale") => 8.0,
                 n if n.ends_with("ssm_a") => -0.5,
                 n if n.ends_with("ssm_d") => 1.0,
-                n if n.contains("ssm_norm") => 1.0,
-                n if shape.len() == 1 && n.contains("norm") && !n.ends_with(".bias") => 1.0,
+                n if n.contains("norm") && !n.ends_with(".bias") => 1.0,
                 n if shape.len() == 1 && n.contains("scale") => 1.0,
                 _ => 0.0,
             };
@@ -38,7 +37,7 @@ impl Tiny {
                 1 if name.ends_with("attn_k.bias") => self.key_bias,
                 // As large as scores.
                 1 if name.contains("sinks") => 3.0,
-                _ if name.contains("ssm_norm") || shape.ends_with(&[1]) => 0.3,
+                _ if name.contains("norm.weight") || shape.ends_with(&[1]) => 0.3,
                 _ if is_table(&name) => 1.0,
                 1 => 0.3,
                 _ => scale,
@@ -115,9 +114,10 @@ impl Tiny {
 }
 
 /// Returns whether a tensor is a table of floats that no adapter changes: the weights of a convolution,
-/// or norms of groups.
+/// or norms of groups or of heads.
 pub fn is_table(name: &str) -> bool {
-    ["conv.weight", "conv1d.weight", "ssm_norm.weight"].iter().any(|end| name.ends_with(end))
+    let norms = ["ssm_norm.weight", "q_norm.weight", "k_norm.weight"];
+    ["conv.weight", "conv1d.weight"].iter().chain(&norms).any(|end| name.ends_with(end))
 }
 
 /// Returns the blocks of quantized values. For Q8_0, Q1_0 and Q2_0, quantizing decoded blocks gives

@@ -131,6 +131,17 @@ const QWEN35: Architecture = Architecture {
     ..QWEN3
 };
 
+/// A family with attention and network side by side.
+const COMMAND_R: Architecture = Architecture {
+    name: "command-r",
+    norm: Norm::Layer,
+    network: None,
+    head_norms: HeadNorms::EachHeadIfAny,
+    experts: Experts::Never,
+    scales: Scales::Logits,
+    ..LLAMA
+};
+
 /// A family with short convolutions in most layers.
 const LFM2: Architecture = Architecture {
     name: "lfm2",
@@ -156,7 +167,7 @@ const BERT: Architecture = Architecture {
 
 impl Architecture {
     /// All supported families.
-    pub const ALL: [Self; 48] = [
+    pub const ALL: [Self; 49] = [
         LLAMA,
         Self {
             name: "smollm3",
@@ -333,12 +344,10 @@ impl Architecture {
             rope: Family { alpha_in_base: false, ..HUNYUAN.rope },
             ..HUNYUAN
         },
+        COMMAND_R,
         Self {
             name: "cohere2",
-            norm: Norm::Layer,
-            network: None,
-            experts: Experts::Never,
-            scales: Scales::Logits,
+            head_norms: HeadNorms::None,
             windows: Some(Windows {
                 global: Global::Last(4),
                 default: None,
@@ -346,7 +355,7 @@ impl Architecture {
                 own_rope: false,
             }),
             unrotated: Unrotated::Global,
-            ..LLAMA
+            ..COMMAND_R
         },
         LFM2,
         Self {

@@ -19,8 +19,8 @@ pub struct Attention<'a> {
     pub latent: Option<Box<Latent<'a>>>,
     /// The gates of the outputs, if they have any.
     pub gates: Option<Gates>,
-    pub query_norm: Option<&'a [f32]>, // (head_dim)
-    pub key_norm: Option<&'a [f32]>,   // (head_dim)
+    pub query_norm: Option<&'a [f32]>, // (head_dim), or (heads, head_dim)
+    pub key_norm: Option<&'a [f32]>,   // (head_dim), or (kv_heads, head_dim)
     /// Whether heads of values are normalized, without weights.
     pub value_norm: bool,
     /// Whether the norms of heads come after their rotation.
@@ -98,7 +98,14 @@ impl<'a> Attention<'a> {
         let mut row_norms = None;
         match architecture.head_norms {
             HeadNorms::None => {}
-            HeadNorms::HeadsIfAny if !reader.has(&name("attn_q_norm")) => {}
+            HeadNorms::HeadsIfAny | HeadNorms::EachHeadIfAny
+                if !reader.has(&name("attn_q_norm")) => {}
+            HeadNorms::EachHeadIfAny => {
+                let norms = [(query_norm, config.heads), (key_norm, config.kv_heads)];
+                for (norms, (tensor, heads)) in head_norms.iter_mut().zip(norms) {
+                    *norms = Some(reader.table(&name(tensor), heads, head_dim)?);
+                }
+            }
             HeadNorms::Heads | HeadNorms::HeadsIfAny | HeadNorms::RotatedHeads => {
                 let key = config.shared_with.is_none().then(|| norm(key_norm, head_dim));
                 head_norms = [Some(norm(query_norm, head_dim)?), key.transpose()?];

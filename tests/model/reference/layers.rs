@@ -54,8 +54,8 @@ pub fn compute(
             };
             if let Some(norm) = norm.filter(|_| tiny.head_norms || tiny.row_norms) {
                 let len = if tiny.row_norms { all.len() } else { dim };
-                for part in all.chunks_exact_mut(len) {
-                    part.copy_from_slice(&w.norm(tiny, &name(norm), part));
+                for (head, part) in all.chunks_exact_mut(len).enumerate() {
+                    part.copy_from_slice(&w.norm_of_head(tiny, &name(norm), head, part));
                 }
             }
             all
@@ -78,6 +78,7 @@ pub fn compute(
                 return;
             }
             let input = match tiny.parallel {
+                true if tiny.without == "one input" => before("attn_norm", x),
                 true => normed[i].clone(),
                 false => before(tiny.network_norm, x),
             };

@@ -26,6 +26,11 @@ impl Weights {
     }
 
     pub fn norm(&self, tiny: &Tiny, name: &str, x: &[f64]) -> Vec<f64> {
+        self.norm_of_head(tiny, name, 0, x)
+    }
+
+    /// Computes the norm of a head, which may have weights of its own.
+    pub fn norm_of_head(&self, tiny: &Tiny, name: &str, head: usize, x: &[f64]) -> Vec<f64> {
         let center = x.iter().sum::<f64>() / x.len() as f64;
         let center = if tiny.centered { center } else { 0.0 };
         let x: Vec<_> = x.iter().map(|x| x - center).collect();
@@ -38,6 +43,7 @@ impl Weights {
             .get(name)
             .map(|all| &all[..])
             .unwrap_or_else(|| self.get(&format!("{name}.weight")));
+        let weights = &weights[head * x.len() % weights.len()..];
         let products = x.iter().zip(weights).map(|(x, w)| x * scale * w);
         products.enumerate().map(|(i, x)| x + bias.map_or(0.0, |bias| bias[i])).collect()
     }
