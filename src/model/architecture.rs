@@ -54,6 +54,8 @@ pub struct Architecture {
     pub experts: Experts,
     /// The keys that describe the choice of experts.
     pub routing: RoutingKeys,
+    /// The factor of the outputs of experts and of the network beside them, in layers with both.
+    pub mixture_scale: f32,
     /// The factors of activations.
     pub scales: Scales,
     /// The soft caps of attention scores and of logits if the file does not set them, 0 for none;
@@ -76,6 +78,8 @@ pub enum Norm {
     Rms,
     /// The norm of a layer, which subtracts the mean first.
     Layer,
+    /// [`Norm::Layer`], or RMS norm in files with its epsilon.
+    LayerUnlessRms,
 }
 
 /// The names of the tensors of the norms of a branch's input and output, if it has them.
@@ -262,7 +266,8 @@ pub enum Unrotated {
     Always,
     /// The last layer of each period.
     Period(usize),
-    /// The layers without a window, in models that have windows.
+    /// The layers without a window, in models that have windows. First layers without experts rotate,
+    /// and so do layers that predict tokens.
     Global,
     /// All layers, in files with `rope.scaling.finetuned` = false.
     Unless,

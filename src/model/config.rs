@@ -105,11 +105,15 @@ impl Config {
         if name == MEDIA {
             return Err(Error::MediaPart);
         }
-        let architecture = Architecture::ALL
+        let mut architecture = Architecture::ALL
             .into_iter()
             .find(|a| a.name == name)
             .ok_or_else(|| Error::Architecture { found: name.into() })?;
         let keys = Keys::new(metadata, architecture.name);
+        if architecture.norm == Norm::LayerUnlessRms {
+            let rms = keys.positive(RMS_EPSILON)?.is_some();
+            architecture.norm = if rms { Norm::Rms } else { Norm::Layer };
+        }
         let embedding = keys.size("embedding_length", DIMENSION_MAX)?;
         let causal = metadata.bool(&keys.name("attention.causal"))?.unwrap_or(true);
         let causal = causal && architecture.causal;
@@ -159,7 +163,7 @@ impl Config {
             layer_input,
             vocabulary: tokens.rows() as usize,
             epsilon: keys.epsilon(match architecture.norm {
-                Norm::Layer => EPSILON,
+                Norm::Layer | Norm::LayerUnlessRms => EPSILON,
                 // Files of Nemotron-H may have the other key.
                 Norm::Rms if alone && keys.metadata.get(&keys.name(RMS_EPSILON)).is_none() => {
                     EPSILON

@@ -141,7 +141,7 @@ impl Forward<'_> {
     pub fn normalize(&self, x: &mut [f32], weight: &[f32], epsilon: f32) {
         let norm = match self.config.architecture.norm {
             Norm::Rms => rms_norm,
-            Norm::Layer => layer_norm,
+            Norm::Layer | Norm::LayerUnlessRms => layer_norm,
         };
         norm(self.cpu, x, weight, epsilon);
     }
@@ -429,7 +429,8 @@ impl Step<'_, '_> {
     }
 
     /// Computes `out = W_down (activation(W_gate x) * W_up x)` for `x = normed`; without the first
-    /// factor if the network has no gate, and times `sigmoid(w x)` if the whole output has one.
+    /// factor if the network has no gate, and times `sigmoid(w x)` if the whole output has one, and
+    /// times the factor of the network.
     fn network(&mut self, network: &Network<'_>, out: &Phased<f32>) {
         let (state, rows) = (self.pass.state, self.pass.batch.roles);
         self.product(&network.gate_up, rows, &state.normed, &state.gate_up);
@@ -475,6 +476,9 @@ impl Step<'_, '_> {
                 let mut share = [x[score.column]];
                 gate(pass.cpu, Activation::Sigmoid, &mut share, &[1.0]);
                 out.iter_mut().for_each(|out| *out *= share[0]);
+            }
+            if network.factor != 1.0 {
+                out.iter_mut().for_each(|out| *out *= network.factor);
             }
             pass.put(claim, out, gated, at);
         });

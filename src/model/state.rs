@@ -1,6 +1,9 @@
 //! The buffers of a forward pass, described once and allocated once.
 
-use std::sync::{Mutex, atomic::AtomicU64};
+use std::{
+    array,
+    sync::{Mutex, atomic::AtomicU64},
+};
 
 use rope_cpu_kernels::{
     Input, Regime, Scratch,
@@ -303,7 +306,7 @@ impl State {
             recurrent: RecurrentState::new(allocator, weights),
             gate_up: allocator.shared(rows, gate_up),
             gated: Activations::new(allocator, rows, gated),
-            projected: [0, 1].map(|mixer| {
+            projected: array::from_fn(|mixer| {
                 let width = if mixer < mixers { projected } else { 0 };
                 allocator.shared(rows, width)
             }),

@@ -100,7 +100,7 @@ impl Terms<'_> {
 
 impl Branch<'_> {
     /// The largest number of mixers of a branch.
-    pub const MIXERS_MAX: usize = 2;
+    pub const MIXERS_MAX: usize = 3;
 }
 
 /// The computation of a branch, from embedding to embedding.
@@ -235,7 +235,9 @@ fn norm<'a>(
     let Some(name) = name else { return Ok(None) };
     let bias = match config.architecture.norm {
         Norm::Rms => None,
-        Norm::Layer => reader.vector_if(&format!("{name}.bias"), config.embedding)?,
+        Norm::Layer | Norm::LayerUnlessRms => {
+            reader.vector_if(&format!("{name}.bias"), config.embedding)?
+        }
     };
     // Files of Falcon-H1 have the norm of the network's input without the suffix.
     let weight = match reader.vector_if(name, config.embedding)? {

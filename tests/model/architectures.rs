@@ -7,7 +7,7 @@ use rope_cpu::{
     gguf::Gguf,
     json,
     kv_cache::CacheType,
-    model::{Config, Feed, Output, Role, Session},
+    model::{Config, Feed, Output, Role, Rotation, Session},
     rope::{Flags, Layers, Sourced, Table},
 };
 use rope_cpu_kernels::DType;
@@ -342,12 +342,42 @@ fn an_array_has_a_window_for_each_layer() {
     assert!(apart > 10.0 * GELU_BOUND, "{apart}");
 }
 
+/// The file names the norm, and may list the layers with a window, with or without the layer that
+/// predicts tokens.
+#[test]
+fn a_mixture_of_cohere_has_the_norm_and_the_windows_of_its_file() {
+    let tiny = Tiny::named("cohere2moe");
+    let rms = Tiny { centered: false, ..tiny.clone() };
+    let error = difference(&expected(&rms), &found(&rms));
+    assert!(error < BOUND, "RMS norm: {error}");
+    let listed = |flags: &[u8]| {
+        let mut b = tiny.builder();
+        b.keys.retain(|entry| !entry.windows(8).any(|part| part == b"_pattern"));
+        let key = "cohere2moe.attention.sliding_window_pattern";
+        let all = array(BOOL, flags.len() as u64, flags.iter().map(|flag| [*flag]));
+        let b = if flags.is_empty() { b } else { b.key(key, ARRAY, all) };
+        load(&b, &[])
+    };
+    for flags in [&[][..], &[0, 1, 1, 1, 0, 1], &[0, 1, 1, 1, 0, 1, 0]] {
+        let model = listed(flags).unwrap();
+        let windows = model.config().layers.iter().map(|one| one.attention.unwrap().window);
+        let windows: Vec<_> = windows.collect();
+        assert_eq!(windows, [None, Some(10), Some(10), Some(10), None, Some(10)], "{flags:?}");
+        let predictor = model.config().predictor.unwrap().attention.unwrap();
+        assert_eq!((predictor.window, predictor.rotation), (None, Rotation::Global), "{flags:?}");
+    }
+    let error = listed(&[0, 1, 1, 1, 0]).err().unwrap().to_string();
+    assert!(error.contains("sliding_window_pattern is an array of 5"), "{error}");
+}
+
 /// A tensor that a family must have is named if the file lacks it.
 #[test]
 fn missing_tensors_are_named() {
-    for (name, tensor) in
-        [("glm4moe", "blk.1.attn_k_norm.weight"), ("glm4moe", "blk.2.ffn_gate_shexp.weight")]
-    {
+    for (name, tensor) in [
+        ("glm4moe", "blk.1.attn_k_norm.weight"),
+        ("glm4moe", "blk.2.ffn_gate_shexp.weight"),
+        ("cohere2moe", "blk.1.ffn_up_exps.weight"),
+    ] {
         let mut b = Tiny::named(name).builder();
         b.tensors.retain(|one| !one.windows(tensor.len()).any(|part| part == tensor.as_bytes()));
         let error = load(&b, &[]).err().unwrap().to_string();
@@ -613,6 +643,17 @@ fn every_feature_matters() {
     without("cohere2", "its factor of logits", &|t| t.factors[2] = 1.0);
     without("cohere2", "its window", &|t| t.window = None);
     without("cohere2", "its layer that does not rotate", &|t| t.windows_rotate = false);
+    without("cohere2moe", "the mean that norms subtract", &|t| t.centered = false);
+    without("cohere2moe", "its factor of logits", &|t| t.factors[2] = 1.0);
+    without("cohere2moe", "its window", &|t| t.window = None);
+    without("cohere2moe", "its layer that does not rotate", &|t| t.windows_rotate = false);
+    without("cohere2moe", "its first layer, which has no window", &|t| t.architecture = "cohere2");
+    without("cohere2moe", "the mean of experts and network", &|t| t.averaged = false);
+    without("cohere2moe", "its shared network", &|t| t.shared = 0);
+    without("cohere2moe", "the sigmoids of its choice", &|t| t.sigmoid_gating = false);
+    without("cohere2moe", "weights that sum to 1", &|t| t.sums_to_one = false);
+    without("cohere2moe", "the factor of experts", &|t| t.expert_scale = 1.0);
+    without("cohere2moe", "its first layer without experts", &|t| t.dense = Some(0));
     let parts = ["gates of inputs", "gates of outputs"].map(|part| ("lfm2", part));
     let delta = ["order of heads", "activation", "unit keys", "decays", "what is known", "rates"];
     let delta = delta.into_iter().chain(["gates of outputs"]).map(|part| ("qwen35", part));

@@ -264,6 +264,19 @@ impl Tiny {
                     windows_rotate: true,
                     ..cohere("cohere2")
                 },
+                Tiny {
+                    layers: 6,
+                    window: Some((10, 4)),
+                    windows_rotate: true,
+                    experts: Some((5, 2)),
+                    dense: Some(1),
+                    shared: 56,
+                    averaged: true,
+                    sigmoid_gating: true,
+                    expert_scale: 2.5,
+                    predicts: true,
+                    ..cohere("cohere2moe")
+                },
                 lfm2("lfm2"),
                 Tiny {
                     experts: Some((5, 2)),

@@ -150,7 +150,11 @@ impl Tiny {
                 let b = b.key(format!("{a}.expert_weights_norm"), BOOL, [1]);
                 float(b, "expert_weights_scale", self.expert_scale)
             }
-            "glm4moe" => {
+            "glm4moe" | "cohere2moe" => {
+                let b = match a {
+                    "cohere2moe" => float(b, "logit_scale", self.factors[2]),
+                    _ => b,
+                };
                 let numbers = [
                     ("expert_shared_count", self.shared.div_ceil(self.feed_forward)),
                     ("nextn_predict_layers", usize::from(self.predicts)),
@@ -310,7 +314,7 @@ impl Tiny {
             b = b.key(&key, U32, (window as u32).to_le_bytes());
             let pattern = format!("{key}_pattern");
             b = match a {
-                "gemma4" | "gemma4-assistant" => {
+                "gemma4" | "gemma4-assistant" | "cohere2moe" => {
                     self.flags(b, pattern, |layer| self.layer_window(layer).is_some())
                 }
                 // These files list the layers with a window, and the layers that rotate.

@@ -16,7 +16,7 @@ use crate::{
     tiny::Tiny,
 };
 
-const NAMES: [&str; 4] = ["qwen35", "qwen35moe", "deepseek2", "glm4moe"];
+const NAMES: [&str; 5] = ["qwen35", "qwen35moe", "deepseek2", "glm4moe", "cohere2moe"];
 
 /// Returns the bound of `architectures`: one more layer has as many products. Attention to latents has
 /// seven in a row in place of four, and it attends to the outputs of a whole model of such layers.
@@ -134,7 +134,7 @@ fn each_part_of_a_predictor_matters() {
         let whole = expected(&tiny, 1);
         let of_attention = match name {
             "deepseek2" => Some("keys of heads"),
-            "glm4moe" => None,
+            "glm4moe" | "cohere2moe" => None,
             _ => Some("gates of attention"),
         };
         let parts = [

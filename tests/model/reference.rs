@@ -225,7 +225,7 @@ pub fn predicted(tiny: &Tiny, rope: &Frequencies, tokens: &[u32], drafts: &[u32]
         let layer = tiny.layers..tiny.layers + 1;
         compute(tiny, &w, &rules, &rope.window, &[], layer, &mut computed, &mut |_, _| {});
         let last = w.norm(tiny, &output_norm, &computed[computed.len() - 1]);
-        all.push(w.linear(&head, &last).into_iter().map(|x| x as f32).collect());
+        all.push(scaled(tiny, w.linear(&head, &last)));
         match drafts.next() {
             Some(draft) => x.push(input(*draft, &last)),
             None => return all,
@@ -245,9 +245,14 @@ fn output(tiny: &Tiny) -> &'static str {
 }
 
 fn logits(tiny: &Tiny, w: &Weights, embedding: &[f64]) -> Vec<f32> {
-    let logits = w.linear(output(tiny), embedding).into_iter();
+    scaled(tiny, w.linear(output(tiny), embedding))
+}
+
+/// Multiplies logits, and limits them.
+fn scaled(tiny: &Tiny, logits: Vec<f64>) -> Vec<f32> {
     let scale = f64::from(tiny.factors[2]);
-    logits.map(|x| capped(scale * x, tiny.soft_caps.map(|caps| caps.1)) as f32).collect()
+    let cap = tiny.soft_caps.map(|caps| caps.1);
+    logits.into_iter().map(|x| capped(scale * x, cap) as f32).collect()
 }
 
 fn capped(x: f64, cap: Option<f32>) -> f64 {

@@ -114,6 +114,8 @@ pub struct Tiny {
     pub shared: usize,
     /// Whether this network has a gate.
     pub shared_gate: bool,
+    /// Whether experts and this network are averaged.
+    pub averaged: bool,
     /// Whether gates and ups of experts are in one tensor.
     pub fused_experts: bool,
     /// Whether the choice of experts has a bias.
@@ -274,6 +276,7 @@ impl Tiny {
             dense: None,
             shared: 0,
             shared_gate: false,
+            averaged: false,
             fused_experts: false,
             selection_bias: false,
             sigmoid_gating: false,
@@ -376,7 +379,10 @@ impl Tiny {
     pub fn is_unrotated(&self, layer: usize) -> bool {
         let any_window = (0..self.layers).any(|layer| self.layer_window(layer).is_some());
         self.unrotated.is_some_and(|period| layer % period + 1 == period)
-            || self.windows_rotate && any_window && self.layer_window(layer).is_none()
+            || self.windows_rotate
+                && any_window
+                && self.layer_window(layer).is_none()
+                && (self.dense.unwrap_or(0)..self.layers).contains(&layer)
     }
 
     /// Returns the number of experts of a layer, and the number of them that compute a token.
@@ -426,12 +432,13 @@ impl Tiny {
 
     /// Returns the window of a layer, if it has one.
     pub fn layer_window(&self, layer: usize) -> Option<usize> {
-        // The first layer of each period has none in Laguna, or else the last.
-        let first = self.architecture == "laguna";
+        // The first layer of each period has none in two families, or else the last.
+        let first = matches!(self.architecture, "laguna" | "cohere2moe");
         let windowed = |period| {
             if first { !layer.is_multiple_of(period) } else { layer % period + 1 < period }
         };
-        self.window.filter(|(_, period)| windowed(*period)).map(|(window, _)| window)
+        let window = self.window.filter(|(_, period)| layer < self.layers && windowed(*period));
+        window.map(|(window, _)| window)
     }
 
     /// Returns the heads, KV heads and head length of a layer.

@@ -31,6 +31,7 @@ const LLAMA: Architecture = Architecture {
     inner: Inner::Gated(Activation::Silu),
     experts: Experts::Sometimes,
     routing: RoutingKeys::None,
+    mixture_scale: 1.0,
     scales: Scales::None,
     soft_caps: None,
     windows: None,
@@ -167,7 +168,7 @@ const BERT: Architecture = Architecture {
 
 impl Architecture {
     /// All supported families.
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 50] = [
         LLAMA,
         Self {
             name: "smollm3",
@@ -355,6 +356,24 @@ impl Architecture {
                 own_rope: false,
             }),
             unrotated: Unrotated::Global,
+            ..COMMAND_R
+        },
+        Self {
+            name: "cohere2moe",
+            norm: Norm::LayerUnlessRms,
+            head_norms: HeadNorms::None,
+            predictor: true,
+            experts: Experts::SomeLayers,
+            routing: RoutingKeys::AllOfSigmoids,
+            mixture_scale: 0.5,
+            windows: Some(Windows {
+                global: Global::First(4),
+                default: None,
+                only: None,
+                own_rope: false,
+            }),
+            unrotated: Unrotated::Global,
+            rope: Family::PLAIN,
             ..COMMAND_R
         },
         LFM2,

@@ -66,6 +66,8 @@ pub enum Function {
 }
 
 pub(super) const NETWORK: &str = "feed_forward_length";
+/// The number of first layers without experts.
+pub(super) const DENSE: &str = "leading_dense_block_count";
 
 /// Reads the function of each layer's feed-forward network.
 pub fn functions(
@@ -121,7 +123,7 @@ pub fn read(
             widths()?.into_iter().map(|width| of_width(width, own)).collect()
         }
         (Some(mixture), Experts::SomeLayers) => {
-            let first = keys.number("leading_dense_block_count")?.unwrap_or(0);
+            let first = keys.number(DENSE)?.unwrap_or(0);
             let step = keys.size_or("interleave_moe_layer_step", LAYERS_MAX, 1)?;
             let has_experts = |layer: usize| layer >= first && (layer + 1).is_multiple_of(step);
             let one = |(layer, width): (usize, usize)| match has_experts(layer) {
@@ -166,7 +168,10 @@ fn mixture(
                 None | Some(0) => 0,
                 Some(_) => keys.size("expert_shared_feed_forward_length", DIMENSION_MAX)?,
             };
-            let routing = routing::read(keys, architecture, count, used)?;
+            let mut routing = routing::read(keys, architecture, count, used)?;
+            if shared > 0 {
+                routing.scale *= architecture.mixture_scale;
+            }
             Ok(Some(Mixture { count, used, feed_forward, shared, routing }))
         }
         (Experts::Never, 1..) => Err(Error::Experts { count, name: architecture.name }),

@@ -110,6 +110,14 @@ impl<'m, 'a> Keys<'m, 'a> {
         }
     }
 
+    /// Returns the length of the array in a key, if it has one.
+    pub fn array_len(&self, key: &str) -> Option<usize> {
+        match self.metadata.get(&self.name(key))? {
+            Value::Array(array) => Some(array.len),
+            _ => None,
+        }
+    }
+
     /// Returns the name of a layer's value: with its index if the key has an array.
     pub fn name_in(&self, key: &str, layer: usize) -> String {
         let name = self.name(key);

@@ -2,7 +2,7 @@
 
 use super::{
     DIMENSION_MAX, FeedForward, Function, GROUP_MAX, HEAD_DIM_MAX, LAYERS_MAX, Latent, Recurrence,
-    feed_forward::{self, NETWORK},
+    feed_forward::{self, DENSE, NETWORK},
     keys::Keys,
     latent, recurrence,
 };
@@ -167,13 +167,16 @@ fn all(
     }
     let windows = match &architecture.windows {
         Some(windows) if windows.only.is_none_or(|only| only == count) => {
-            self::windows(keys, windows, count)?
+            self::windows(keys, windows, count, predicting)?
         }
         _ => vec![None; count],
     };
     let attention = match architecture.latent {
         true => latent::read(keys, count)?,
-        false => attention(keys, architecture, &recurrences, &windows, embedding)?,
+        false => {
+            let unrotated = unrotated(keys, architecture, &windows, predicting)?;
+            attention(keys, architecture, &recurrences, &windows, &unrotated, embedding)?
+        }
     };
     let functions = feed_forward::functions(keys, architecture, count)?;
     let feed_forward = feed_forward::read(keys, architecture, count)?;
@@ -220,6 +223,7 @@ fn unrotated(
     keys: &Keys<'_, '_>,
     architecture: &Architecture,
     windows: &[Option<usize>],
+    predicting: usize,
 ) -> Result<Vec<bool>, Error> {
     let layers = windows.len();
     Ok(match architecture.unrotated {
@@ -230,7 +234,10 @@ fn unrotated(
         }
         Unrotated::Global => {
             let any = windows.iter().any(Option::is_some);
-            windows.iter().map(|window| any && window.is_none()).collect()
+            let rest = keys.number(DENSE)?.unwrap_or(0)..layers - predicting;
+            (0..layers)
+                .map(|layer| any && windows[layer].is_none() && rest.contains(&layer))
+                .collect()
         }
         Unrotated::Unless => {
             let rotates = keys.metadata.bool(&keys.name("rope.scaling.finetuned"))?;
@@ -249,6 +256,7 @@ fn attention(
     architecture: &Architecture,
     recurrences: &[Option<Recurrence>],
     windows: &[Option<usize>],
+    unrotated: &[bool],
     embedding: usize,
 ) -> Result<Vec<Option<Attention>>, Error> {
     let layers = recurrences.len();
@@ -266,7 +274,6 @@ fn attention(
         of_windows(keys, VALUE_LENGTH, DIMENSION_MAX)?,
     ];
     let own_rope = architecture.windows.is_some_and(|windows| windows.own_rope);
-    let unrotated = unrotated(keys, architecture, windows)?;
     let layer = |layer: usize| {
         if !attends[layer] {
             return Ok(None);
@@ -395,27 +402,33 @@ fn check_sections(keys: &Keys<'_, '_>) -> Result<(), Error> {
 }
 
 /// Reads the sliding window of each layer. The key of the pattern has a boolean for each layer, or
-/// the period of layers without a window.
+/// the period of layers without a window. The `predicting` last layers have none unless an array says
+/// so, which may leave them out.
 fn windows(
     keys: &Keys<'_, '_>,
     windows: &Windows,
     layers: usize,
+    predicting: usize,
 ) -> Result<Vec<Option<usize>>, Error> {
     const PATTERN: &str = "attention.sliding_window_pattern";
     let window = keys.number("attention.sliding_window")?.or(windows.default);
     let window = window.filter(|&window| window > 0);
-    let has_window = match (keys.flags(PATTERN, layers)?, windows.global) {
+    let used = layers - predicting;
+    let short = predicting > 0 && keys.array_len(PATTERN) == Some(used);
+    let listed = keys.flags(PATTERN, if short { used } else { layers })?;
+    let mut has_window = match (listed, windows.global) {
         (Some(listed), _) => listed,
-        (None, Global::None) => vec![true; layers],
+        (None, Global::None) => vec![true; used],
         (None, Global::First(period)) => {
             let period = keys.size_or(PATTERN, LAYERS_MAX, period)?;
-            (0..layers).map(|layer| layer % period > 0).collect()
+            (0..used).map(|layer| layer % period > 0).collect()
         }
         (None, Global::Last(period)) => {
             let period = keys.size_or(PATTERN, LAYERS_MAX, period)?;
-            (0..layers).map(|layer| layer % period + 1 < period).collect()
+            (0..used).map(|layer| layer % period + 1 < period).collect()
         }
         (None, Global::Listed) => Metadata::require(&keys.name(PATTERN), None)?,
     };
+    has_window.resize(layers, false);
     Ok(has_window.into_iter().map(|has| window.filter(|_| has)).collect())
 }

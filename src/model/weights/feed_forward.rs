@@ -14,6 +14,8 @@ pub struct Network<'a> {
     pub gate_up: Linear<'a>, // embedding -> feed_forward, feed_forward, 1
     /// Whether the whole output has a gate.
     pub gated: bool,
+    /// The factor of the whole output.
+    pub factor: f32,
     pub down: Linear<'a>, // feed_forward -> embedding
     pub feed_forward: usize,
     pub function: Function,
@@ -60,13 +62,15 @@ impl<'a> Network<'a> {
         let down = reader.linear(&name("down"), embedding, feed_forward)?;
         let gate = name("gate_inp");
         // Of a network beside experts: `ffn_gate_inp` itself is their router.
-        let gated = gate.ends_with("_shexp") && reader.has(&gate);
+        let shared = gate.ends_with("_shexp");
+        let gated = shared && reader.has(&gate);
         if gated {
             gate_up.push(reader.linear(&gate, 1, embedding)?);
         }
         Ok(Network {
             gate_up: Linear::new(gate_up),
             gated,
+            factor: if shared { config.architecture.mixture_scale } else { 1.0 },
             down: Linear::new([down]),
             feed_forward,
             function: layer.function,
@@ -106,6 +110,7 @@ impl<'a> Mixture<'a> {
         let experts = gate_ups.into_iter().zip(downs).map(|(gate_up, down)| Network {
             gate_up: Linear::new(gate_up),
             gated: false,
+            factor: 1.0,
             down: Linear::new([down]),
             feed_forward,
             function: layer.function,

@@ -75,6 +75,8 @@ impl Weights {
             let gate = self.0.get(&name("ffn_gate_inp_shexp.weight"));
             let share = gate.map_or(1.0, |gate| sigmoid(product(gate, x)[0]));
             y.iter_mut().zip(of("ffn_down", &inner)).for_each(|(y, x)| *y += share * x);
+            let factor = if tiny.averaged { 0.5 } else { 1.0 };
+            y.iter_mut().for_each(|y| *y *= factor);
         }
         y
     }
