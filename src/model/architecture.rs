@@ -30,6 +30,10 @@ pub struct Architecture {
     pub network: Option<Norms>,
     /// The vectors that are added to the embeddings of tokens.
     pub terms: Terms,
+    /// Whether embeddings are normalized, without weights.
+    pub embedding_norm: bool,
+    /// The constant of norms after a branch, if they do not have the file's.
+    pub post_epsilon: Option<f32>,
     /// The norm of the output of the last layer.
     pub output_norm: Option<&'static str>,
     /// The norms of queries and keys.
@@ -128,6 +132,8 @@ pub enum AttentionGates {
     WithQueries,
     /// Softplus of a projection of their own, one for each head or each element (Laguna).
     Apart,
+    /// Sigmoids of a projection of their own, one for each element (Muse Glimmer).
+    SigmoidsApart,
 }
 
 /// The recurrent layers of a family.
@@ -227,7 +233,7 @@ pub enum Scales {
     Keys,
     /// The factors of [`Scales::Keys`], with values for files without these keys (MiniCPM).
     KeysOrDefaults,
-    /// Logits are multiplied by a key of the file (Cohere).
+    /// Logits are multiplied by a key of the file (Cohere, Muse Glimmer).
     Logits,
 }
 

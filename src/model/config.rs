@@ -61,6 +61,8 @@ pub struct Config {
     pub vocabulary: usize,
     /// The constant that norms add to the mean square.
     pub epsilon: f32,
+    /// The constant that norms after a branch add.
+    pub post_epsilon: f32,
     /// The factor of embeddings.
     pub embedding_scale: f32,
     /// The factor of the outputs of branches.
@@ -151,6 +153,12 @@ impl Config {
             Some(defaults) => keys.positive_or(key, defaults[index]),
             None => Ok(None),
         };
+        let epsilon = keys.epsilon(match architecture.norm {
+            Norm::Layer | Norm::LayerUnlessRms => EPSILON,
+            // Files of Nemotron-H may have the other key.
+            Norm::Rms if alone && keys.metadata.get(&keys.name(RMS_EPSILON)).is_none() => EPSILON,
+            Norm::Rms => RMS_EPSILON,
+        })?;
 
         Ok(Config {
             architecture,
@@ -162,14 +170,8 @@ impl Config {
             embedding,
             layer_input,
             vocabulary: tokens.rows() as usize,
-            epsilon: keys.epsilon(match architecture.norm {
-                Norm::Layer | Norm::LayerUnlessRms => EPSILON,
-                // Files of Nemotron-H may have the other key.
-                Norm::Rms if alone && keys.metadata.get(&keys.name(RMS_EPSILON)).is_none() => {
-                    EPSILON
-                }
-                Norm::Rms => RMS_EPSILON,
-            })?,
+            epsilon,
+            post_epsilon: architecture.post_epsilon.unwrap_or(epsilon),
             embedding_scale: scales.embedding,
             residual_scale: scales.residual,
             logit_scale: scales.logits,

@@ -148,8 +148,13 @@ impl Forward<'_> {
 
     /// Normalizes a row of activations, if there is a norm.
     pub fn norm(&self, x: &mut [f32], weights: Option<NormWeights<'_>>) {
+        self.norm_by(x, weights, self.config.epsilon);
+    }
+
+    /// Normalizes a row like [`Forward::norm`], with another constant.
+    fn norm_by(&self, x: &mut [f32], weights: Option<NormWeights<'_>>, epsilon: f32) {
         let Some(NormWeights { weight, bias }) = weights else { return };
-        self.normalize(x, weight, self.config.epsilon);
+        self.normalize(x, weight, epsilon);
         if let Some(bias) = bias {
             add(self.cpu, x, bias);
         }
@@ -278,6 +283,11 @@ impl Step<'_, '_> {
                 if config.embedding_scale != 1.0 {
                     x.iter_mut().for_each(|x| *x *= config.embedding_scale);
                 }
+                if config.architecture.embedding_norm {
+                    let ones = &mut self.buffers.other[..config.embedding];
+                    ones.fill(1.0);
+                    self.pass.normalize(x, ones, config.epsilon);
+                }
                 let index = claim.task();
                 let hidden = state.hidden.write(claim, config.embedding);
                 if let Some(terms) = &weights.terms {
@@ -362,15 +372,18 @@ impl Step<'_, '_> {
                 let schedule = &schedules[role as usize];
                 let from = heads.partials(role, partials[role as usize]);
                 schedule.gather(&from, row, 0..config.heads, out);
+                let dim = config.head_dim;
+                let mut open_heads = |first: usize, stride: usize| {
+                    let gates = inputs[first..].chunks(stride);
+                    for (head, gates) in out.chunks_exact_mut(dim).zip(gates) {
+                        let (gates, buffer) = (&gates[..dim], &mut self.buffers.head);
+                        open(cpu, Activation::Sigmoid, head, gates, buffer);
+                    }
+                };
                 match attention.gates {
                     None => {}
-                    Some(Gates::WithQueries) => {
-                        let (dim, buffer) = (config.head_dim, &mut self.buffers.head);
-                        let both = inputs.chunks_exact(2 * dim);
-                        for (head, both) in out.chunks_exact_mut(dim).zip(both) {
-                            open(cpu, Activation::Sigmoid, head, &both[dim..], buffer);
-                        }
-                    }
+                    Some(Gates::WithQueries) => open_heads(dim, 2 * dim),
+                    Some(Gates::SigmoidsApart { column }) => open_heads(column, dim),
                     Some(Gates::Apart { column, outputs }) => {
                         for (out, gate) in out.chunks_exact_mut(outputs).zip(&inputs[column..]) {
                             let gate = softplus(*gate);
@@ -512,7 +525,7 @@ impl Step<'_, '_> {
             }
             let norms_sums = config.architecture.norms_sums;
             if !norms_sums {
-                self.pass.norm(x, branch.post_norm);
+                self.pass.norm_by(x, branch.post_norm, config.post_epsilon);
             }
             if config.residual_scale != 1.0 {
                 x.iter_mut().for_each(|x| *x *= config.residual_scale);

@@ -58,7 +58,7 @@ pub struct WorkerBuffers {
     pub visible: Vec<std::ops::Range<usize>>, // (TILE_QUERIES)
     pub partials: Vec<f32>, // (TILE_QUERIES, partial): of a part of the context, to be merged
     pub row: Vec<f32>,     // the longest row of any buffer
-    pub other: Vec<f32>,   // (embedding), if a branch normalizes the output of each mixer
+    pub other: Vec<f32>,   // (embedding), for norms of single mixers or of embeddings
     pub head: Vec<f32>,    // (padded dim, or the length of a recurrent layer's values)
     pub state: Vec<f32>,   // a task's part of the state of a recurrent layer
     pub bias: Vec<f32>,    // (HEADS, padded dim): of a task's keys, in the order of the cache
@@ -389,6 +389,7 @@ impl WorkerBuffers {
         let units = config.recurrences().flat_map(Recurrence::units).max();
         let recurrent_head = config.recurrences().map(Recurrence::value_dim).max().unwrap_or(0);
         let mixer_norms = weights.layers.iter().flatten().any(|b| !b.mixer_norms.is_empty());
+        let other = mixer_norms || config.architecture.embedding_norm;
         let queries = TILE_QUERIES.max(config.attention_max(config::Attention::group));
         let tokens = allocator.rows(Amount::per_token(1));
         allocator.count(Amount {
@@ -407,7 +408,7 @@ impl WorkerBuffers {
             visible: Vec::with_capacity(queries),
             partials: allocator.own(rows, attention::partial_len(dim)),
             row: allocator.own(one, widest),
-            other: allocator.own(one, if mixer_norms { config.embedding } else { 0 }),
+            other: allocator.own(one, if other { config.embedding } else { 0 }),
             head: allocator.own(one, dim.max(recurrent_head)),
             state: allocator.own(one, units.unwrap_or(0)),
             bias: allocator.own(Amount::fixed(HEADS), dim),

@@ -19,7 +19,7 @@ use crate::{
         How, difference, load, logits, mean_difference, tokens, with_engine, with_file, with_model,
         with_session,
     },
-    tiny::{Function, Tiny, files::add_tensor},
+    tiny::{EPSILON, Function, Tiny, files::add_tensor},
 };
 
 /// The bound of `meaning`: logits of order 1 and some 10 products of about 100 terms in single
@@ -377,6 +377,8 @@ fn missing_tensors_are_named() {
         ("glm4moe", "blk.1.attn_k_norm.weight"),
         ("glm4moe", "blk.2.ffn_gate_shexp.weight"),
         ("cohere2moe", "blk.1.ffn_up_exps.weight"),
+        ("muse-glimmer", "blk.2.attn_gate.weight"),
+        ("muse-glimmer", "blk.4.post_ffw_norm.weight"),
     ] {
         let mut b = Tiny::named(name).builder();
         b.tensors.retain(|one| !one.windows(tensor.len()).any(|part| part == tensor.as_bytes()));
@@ -654,6 +656,16 @@ fn every_feature_matters() {
     without("cohere2moe", "weights that sum to 1", &|t| t.sums_to_one = false);
     without("cohere2moe", "the factor of experts", &|t| t.expert_scale = 1.0);
     without("cohere2moe", "its first layer without experts", &|t| t.dense = Some(0));
+    without("muse-glimmer", "the norm of embeddings", &|t| t.embedding_norm = false);
+    without("muse-glimmer", "the constant of later norms", &|t| t.post_epsilon = EPSILON);
+    without("muse-glimmer", "the norms of its heads", &|t| t.head_norms = false);
+    without("muse-glimmer", "pairs side by side", &|t| t.without = "pairs side by side");
+    without("muse-glimmer", "the gates of its attention", &|t| t.without = "gates of attention");
+    without("muse-glimmer", "norms after attention and network", &|t| t.post_norms = false);
+    without("muse-glimmer", "its window", &|t| t.window = None);
+    without("muse-glimmer", "its layer that does not rotate", &|t| t.windows_rotate = false);
+    without("muse-glimmer", "its factor of logits", &|t| t.factors[2] = 1.0);
+    without("muse-glimmer", "the limit of logits", &|t| t.soft_caps = None);
     let parts = ["gates of inputs", "gates of outputs"].map(|part| ("lfm2", part));
     let delta = ["order of heads", "activation", "unit keys", "decays", "what is known", "rates"];
     let delta = delta.into_iter().chain(["gates of outputs"]).map(|part| ("qwen35", part));

@@ -277,6 +277,18 @@ impl Tiny {
                     predicts: true,
                     ..cohere("cohere2moe")
                 },
+                Tiny {
+                    layers: 5,
+                    embedding_norm: true,
+                    post_norms: true,
+                    post_epsilon: 1e-8,
+                    gates_apart: Some(true),
+                    factors: [1.0, 1.0, 0.25],
+                    soft_caps: Some((0.0, 3.0)),
+                    window: Some((10, 4)),
+                    windows_rotate: true,
+                    ..wide("muse-glimmer")
+                },
                 lfm2("lfm2"),
                 Tiny {
                     experts: Some((5, 2)),

@@ -54,7 +54,7 @@ fn each_fault_names_the_key_or_tensor() {
              smollm3, qwen2, qwen2vl, qwen25vl, qwen3, qwen3vl, qwen3moe, qwen3vlmoe, phi3, phi2, starcoder2, mellum, laguna, gemma2, gemma3, \
              gemma4, gemma-embedding, gpt-oss, mistral3, olmo2, granite, granitemoe, granitehybrid, granite_swa, minicpm, exaone4, glm4, glm4moe, \
              ernie4_5, ernie4_5-moe, seed_oss, arcee, apertus, hunyuan-dense, \
-             hunyuan-moe, command-r, cohere2, cohere2moe, lfm2, lfm2moe, falcon-h1, nemotron_h, nemotron_h_moe, deepseek2, qwen35, qwen35moe, qwen3next, bert, nomic-bert",
+             hunyuan-moe, command-r, cohere2, cohere2moe, muse-glimmer, lfm2, lfm2moe, falcon-h1, nemotron_h, nemotron_h_moe, deepseek2, qwen35, qwen35moe, qwen3next, bert, nomic-bert",
         ),
         (
             without("general.architecture").key("general.architecture", STRING, string("clip")),

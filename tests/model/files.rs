@@ -169,7 +169,7 @@ impl Tiny {
                 let b = b.key(format!("{a}.expert_weights_norm"), BOOL, [1]);
                 float(b, "expert_weights_scale", self.expert_scale)
             }
-            "command-r" | "cohere2" => float(b, "logit_scale", self.factors[2]),
+            "command-r" | "cohere2" | "muse-glimmer" => float(b, "logit_scale", self.factors[2]),
             "gemma4" | "gemma4-assistant" => {
                 let key = format!("{a}.embedding_length_per_layer_input");
                 let b = b.key(key, U32, (self.layer_input as u32).to_le_bytes());

@@ -7,7 +7,10 @@ mod recurrence;
 mod weights;
 
 pub use self::assistant::assisted;
-use self::{layers::compute, weights::Weights};
+use self::{
+    layers::compute,
+    weights::{Weights, normalize},
+};
 use crate::tiny::{ALPHA_OF_BASE, Tiny};
 
 /// The inverse frequencies of global and of window layers.
@@ -33,7 +36,7 @@ impl Frequencies {
         }
         let window = match tiny.architecture {
             "gemma3" | "gemma4" | "gemma-embedding" => of(10000.0, window_n_rot),
-            "gemma2" | "laguna" => of(base, window_n_rot),
+            "gemma2" | "laguna" | "muse-glimmer" => of(base, window_n_rot),
             _ => global.clone(),
         };
         Frequencies { global, window }
@@ -157,6 +160,9 @@ fn outputs_and_stored(
         }
     };
     for (position, x) in hidden.iter_mut().enumerate() {
+        if tiny.embedding_norm {
+            normalize(x);
+        }
         let mut add = |tensor: &str, row: usize| {
             let row = &w.get(tensor)[row * tiny.embedding..];
             x.iter_mut().zip(row).for_each(|(x, term)| *x += term);

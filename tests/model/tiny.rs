@@ -61,6 +61,10 @@ pub struct Tiny {
     pub norms_sums: bool,
     /// Whether norms have a bias.
     pub norm_biases: bool,
+    /// The constant of norms of outputs.
+    pub post_epsilon: f32,
+    /// Whether embeddings are normalized, without weights.
+    pub embedding_norm: bool,
     /// Whether vectors of types, and of positions, are added to embeddings, before a norm.
     pub terms: [bool; 2],
     /// The token after which the second segment of a text begins.
@@ -79,7 +83,8 @@ pub struct Tiny {
     pub sinks: bool,
     /// Whether the outputs of attention have gates, which follow each head of queries.
     pub gated_attention: bool,
-    /// Whether the outputs of attention have gates of their own, for each head or for each element.
+    /// Whether the outputs of attention have gates of their own, for each head or for each element:
+    /// softplus, or the sigmoid in Muse Glimmer.
     pub gates_apart: Option<bool>,
     /// The recurrence of all layers but the last of each period of `attends`.
     pub recurrent: Option<Recurrent>,
@@ -248,6 +253,8 @@ impl Tiny {
             post_norms: false,
             norms_sums: false,
             norm_biases: false,
+            post_epsilon: EPSILON,
+            embedding_norm: false,
             terms: [false; 2],
             separator: None,
             network_norm: "ffn_norm",

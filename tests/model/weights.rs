@@ -18,6 +18,13 @@ impl Tiny {
             let size = match (&shape[..], name.as_str()) {
                 ([_], _) => 0.5,
                 (_, n) if n.ends_with(".bias") => 0.3,
+                // So small that the constant of the norms after them matters.
+                (_, n)
+                    if self.architecture == "muse-glimmer"
+                        && ["attn_output", "ffn_down"].iter().any(|l| n.contains(l)) =>
+                {
+                    0.01
+                }
                 (_, n) if ["attn_q", "attn_k", "gate_inp"].iter().any(|l| n.contains(l)) => 3.0,
                 _ => 1.0,
             };

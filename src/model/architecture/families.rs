@@ -20,6 +20,8 @@ const LLAMA: Architecture = Architecture {
     norms_sums: false,
     network: Some(Norms { before: Some("ffn_norm"), after: None }),
     terms: Terms::None,
+    embedding_norm: false,
+    post_epsilon: None,
     output_norm: Some("output_norm"),
     head_norms: HeadNorms::None,
     value_norm: false,
@@ -168,7 +170,7 @@ const BERT: Architecture = Architecture {
 
 impl Architecture {
     /// All supported families.
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 51] = [
         LLAMA,
         Self {
             name: "smollm3",
@@ -375,6 +377,22 @@ impl Architecture {
             unrotated: Unrotated::Global,
             rope: Family::PLAIN,
             ..COMMAND_R
+        },
+        Self {
+            name: "muse-glimmer",
+            attention: GEMMA3.attention,
+            network: GEMMA3.network,
+            embedding_norm: true,
+            post_epsilon: Some(1e-8),
+            head_norms: HeadNorms::Heads,
+            attention_gates: AttentionGates::SigmoidsApart,
+            experts: Experts::Never,
+            scales: Scales::Logits,
+            soft_caps: GEMMA3.soft_caps,
+            windows: OLMO2.windows,
+            unrotated: Unrotated::Global,
+            rope: OLMO2.rope,
+            ..LLAMA
         },
         LFM2,
         Self {

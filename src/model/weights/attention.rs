@@ -38,6 +38,8 @@ pub enum Gates {
     WithQueries,
     /// Softplus of the projections from `column` on, each for `outputs` outputs.
     Apart { column: usize, outputs: usize },
+    /// Sigmoids of the projections from `column` on, each for one output.
+    SigmoidsApart { column: usize },
 }
 
 /// A segment of [`Attention::query_key_value`]. The discriminants are the indices of the segments.
@@ -70,7 +72,10 @@ impl<'a> Attention<'a> {
 
     fn segment(&self, projection: Projection) -> Option<&Segment<'a>> {
         let segments = &self.query_key_value.segments;
-        let apart = usize::from(matches!(self.gates, Some(Gates::Apart { .. })));
+        let apart = match self.gates {
+            Some(Gates::Apart { .. } | Gates::SigmoidsApart { .. }) => 1,
+            Some(Gates::WithQueries) | None => 0,
+        };
         let segments = &segments[..segments.len() - apart];
         match projection {
             Projection::Value => segments[1..].last(),
@@ -138,29 +143,31 @@ impl<'a> Attention<'a> {
                 all
             }
         };
-        let gates = match architecture.attention_gates {
-            AttentionGates::None => None,
-            AttentionGates::WithQueries => Some(heads),
+        let gate = name("attn_gate");
+        let gate_rows = match architecture.attention_gates {
+            AttentionGates::None | AttentionGates::WithQueries => None,
+            AttentionGates::SigmoidsApart => Some(heads),
+            // One for each element of the outputs, or for each head.
             AttentionGates::Apart => {
-                // One for each element of the outputs, or for each head.
-                let gate = name("attn_gate");
-                let count = reader.rows(&gate).filter(|rows| *rows == heads);
-                let count = count.unwrap_or(config.heads);
-                query_key_value.push(reader.linear(&gate, count, embedding)?);
-                Some(count)
+                let each = reader.rows(&gate).filter(|rows| *rows == heads);
+                Some(each.unwrap_or(config.heads))
             }
         };
-        let query_key_value = Linear {
-            bias_later: row_norms.is_none() && gates.is_none(),
-            ..Linear::new(query_key_value)
+        if let Some(rows) = gate_rows {
+            query_key_value.push(reader.linear(&gate, rows, embedding)?);
+        }
+        let gated = architecture.attention_gates != AttentionGates::None;
+        let query_key_value =
+            Linear { bias_later: row_norms.is_none() && !gated, ..Linear::new(query_key_value) };
+        let column = query_key_value.segments.last().map_or(0, |last| last.column);
+        let gates = match architecture.attention_gates {
+            AttentionGates::None => None,
+            AttentionGates::WithQueries => Some(Gates::WithQueries),
+            AttentionGates::SigmoidsApart => Some(Gates::SigmoidsApart { column }),
+            AttentionGates::Apart => {
+                Some(Gates::Apart { column, outputs: heads / gate_rows.unwrap_or(heads) })
+            }
         };
-        let gates = gates.map(|count| match with_queries {
-            true => Gates::WithQueries,
-            false => Gates::Apart {
-                column: query_key_value.segments.last().map_or(0, |gates| gates.column),
-                outputs: heads / count,
-            },
-        });
         Ok(Attention {
             config,
             layer,

@@ -25,7 +25,8 @@ pub fn compute(
         "qwen", "phi", "starco", "gemma", "gpt-oss", "olmo2", "exaone4", "seed_oss", "apertus",
         "hunyuan", "lfm2", "nomic", "falcon", "mellum", "laguna", "glm4moe",
     ];
-    let adjacent = !halves.iter().any(|family| tiny.architecture.starts_with(family));
+    let adjacent = !halves.iter().any(|family| tiny.architecture.starts_with(family))
+        && tiny.without != "pairs side by side";
     let (residual, count) = (f64::from(tiny.factors[1]), hidden.len());
     let mut stored: Vec<Stored> = vec![Default::default(); layers.start];
     for layer in layers {
@@ -220,7 +221,11 @@ pub fn compute(
                 let gates = w.linear(&name("attn_gate"), &normed[i]);
                 let outputs = if elements { 1 } else { dim };
                 for (out, gate) in attended.chunks_exact_mut(outputs).zip(gates) {
-                    out.iter_mut().for_each(|out| *out *= gate.exp().ln_1p());
+                    let gate = match tiny.architecture {
+                        "muse-glimmer" => sigmoid(gate),
+                        _ => gate.exp().ln_1p(),
+                    };
+                    out.iter_mut().for_each(|out| *out *= gate);
                 }
             }
             let mut y = w.linear(&name("attn_output"), &attended);

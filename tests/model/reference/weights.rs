@@ -35,7 +35,9 @@ impl Weights {
         let center = if tiny.centered { center } else { 0.0 };
         let x: Vec<_> = x.iter().map(|x| x - center).collect();
         let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
-        let scale = 1.0 / (mean + f64::from(EPSILON)).sqrt();
+        let after = name.contains("post_");
+        let epsilon = if after { tiny.post_epsilon } else { EPSILON };
+        let scale = 1.0 / (mean + f64::from(epsilon)).sqrt();
         let bias = self.0.get(&format!("{name}.bias"));
         // Falcon-H1 has one without the suffix.
         let weights = self
