@@ -15,6 +15,7 @@ mod distances;
 mod embeddings;
 mod engine;
 mod faults;
+mod features;
 mod latent;
 mod meaning;
 mod operations;
