@@ -31,7 +31,7 @@ mod quants;
 mod tq1_0;
 mod tq2_0;
 
-use bytemuck::{Pod, Zeroable, bytes_of_mut, cast_slice};
+use bytemuck::{Pod, Zeroable, bytes_of_mut, cast_slice, must_cast};
 
 pub use self::{
     float::{Bf16, F16, F32},
@@ -107,6 +107,17 @@ impl<I: Isa> Scales<I> {
             |half| isa.mul(d, isa.floats_from_i8(&half)),
         );
         Self::split(isa, halves)
+    }
+
+    /// Deals the scales of half groups, as a file has them, to those of the first halves and of the last
+    /// halves.
+    #[inline(always)]
+    fn deal(isa: I, scales: &[u8; 16]) -> [[u8; 8]; 2] {
+        const EVENS_THEN_ODDS: [u8; 32] =
+            must_cast([[0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15_u8]; 2]);
+        let dealt = isa.to_bytes(isa.lookup(scales, isa.load(&EVENS_THEN_ODDS)));
+        let [halves, _]: [[[u8; 8]; 2]; 2] = must_cast(dealt);
+        halves
     }
 
     /// Creates scales of half groups, without offsets.

@@ -1,12 +1,15 @@
 //! Conversion of eight fields of a few bits to the bytes of a word, the lowest bits first.
 
+/// The low nibble of each byte.
+pub(super) const LOW: u64 = 0x0f0f0f0f0f0f0f0f;
+
 /// Expands eight nibbles to bytes.
 #[inline(always)]
 pub(super) fn nibbles(x: u32) -> u64 {
     let x = u64::from(x);
     let x = (x | x << 16) & 0x0000ffff0000ffff;
     let x = (x | x << 8) & 0x00ff00ff00ff00ff;
-    (x | x << 4) & 0x0f0f0f0f0f0f0f0f
+    (x | x << 4) & LOW
 }
 
 /// Expands eight 2-bit fields to bytes.

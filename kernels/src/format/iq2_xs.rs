@@ -2,7 +2,7 @@ use half::f16;
 
 use super::{
     Format, SPAN, Scales, Shared, Split, Unsigned,
-    bits::{integers, odd},
+    bits::{LOW, integers, odd},
     codebook::{
         decode, even_sign_bits, even_signs, expand, group_signs, iq2_xs::ENTRIES, with_signs,
     },
@@ -43,7 +43,6 @@ impl Block {
 /// are odd integers.
 #[inline(always)]
 pub(super) fn scales(scales: [u8; 8]) -> [[i8; 8]; 2] {
-    const LOW: u64 = 0x0f0f0f0f0f0f0f0f;
     let nibbles = u64::from_le_bytes(scales);
     [integers(odd(nibbles & LOW)), integers(odd(nibbles >> 4 & LOW))]
 }

@@ -1,9 +1,13 @@
-use std::array::from_fn;
-
 use half::f16;
 
-use super::{Format, Offset, SPAN, Scales, Shared, Split, Unsigned};
-use crate::isa::{Half, Isa};
+use super::{
+    Format, Offset, SPAN, Scales, Shared, Split, Unsigned,
+    bits::{LOW, integers},
+};
+use crate::{
+    array::map,
+    isa::{Half, Isa},
+};
 
 /// 2 bits: `d * scale * q - dmin * minimum`, with a 4-bit scale and minimum for each 16 weights.
 pub struct Q2K;
@@ -40,17 +44,15 @@ impl Format for Q2K {
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
         let d = isa.splat_f32(isa.f32_from_f16(b.d));
         let dmin = isa.splat_f32(isa.f32_from_f16(b.dmin));
-        let low = |h| from_fn(|g| (b.scales[2 * g + h] & 15) as i8);
-        let high = |h| from_fn(|g| (b.scales[2 * g + h] >> 4) as i8);
+        let [first, last] = Scales::deal(isa, &b.scales).map(u64::from_le_bytes);
+        let floats = map(
+            [first, last, first >> 4, last >> 4],
+            #[inline(always)]
+            |nibbles| isa.floats_from_i8(&integers(nibbles & LOW)),
+        );
         Scales {
-            scale: [
-                isa.mul(d, isa.floats_from_i8(&low(0))),
-                isa.mul(d, isa.floats_from_i8(&low(1))),
-            ],
-            offset: [
-                isa.mul(dmin, isa.floats_from_i8(&high(0))),
-                isa.mul(dmin, isa.floats_from_i8(&high(1))),
-            ],
+            scale: [isa.mul(d, floats[0]), isa.mul(d, floats[1])],
+            offset: [isa.mul(dmin, floats[2]), isa.mul(dmin, floats[3])],
         }
     }
 

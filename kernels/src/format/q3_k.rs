@@ -1,8 +1,7 @@
-use std::array::from_fn;
-
+use bytemuck::{must_cast, must_cast_ref};
 use half::f16;
 
-use super::{Format, SPAN, Scales, Shared, Split, Unsigned};
+use super::{Format, SPAN, Scales, Shared, Split, Unsigned, bits::LOW};
 use crate::isa::{Half, Isa};
 
 /// 3 bits: `d * (scale - 32) * (q - 4)`, with a 6-bit scale for each 16 weights.
@@ -22,13 +21,22 @@ pub struct Block {
 const _: () = assert!(size_of::<Block>() == 110);
 
 impl Block {
-    /// Returns the scale of weights `16 i ..`. Its four low bits are in the first 8 bytes, its two
-    /// high bits in the last 4.
+    /// Returns the scales of each 16 weights. The four low bits of scale `i` are nibble `i / 8` of byte
+    /// `i % 8`, its two high bits are field `i / 4` of byte `8 + i % 4`.
     #[inline(always)]
-    fn scale(&self, i: usize) -> i8 {
-        let low = self.scales[i % 8] >> (4 * (i / 8)) & 15;
-        let high = self.scales[8 + i % 4] >> (2 * (i / 4)) & 3;
-        (low | high << 4) as i8 - 32
+    fn scales(&self) -> [i8; 16] {
+        const FIELDS: u64 = 0x0303030303030303;
+        const SIGNS: u64 = 0x8080808080808080;
+        let [a, b, high]: [[u8; 4]; 3] = must_cast(self.scales);
+        let low = u64::from_le_bytes(must_cast([a, b]));
+        let high = u64::from(u32::from_le_bytes(high));
+        let high = high | high >> 2 << 32;
+        // Less 32, without borrowing between bytes.
+        let scales = [0, 4].map(|shift| {
+            let scales = low >> shift & LOW | (high >> shift & FIELDS) << 4;
+            ((scales | SIGNS) - 0x2020202020202020) ^ SIGNS
+        });
+        must_cast(scales.map(u64::to_le_bytes))
     }
 }
 
@@ -41,17 +49,18 @@ impl Format for Q3K {
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         let d = f16::from_le_bytes(b.d).to_f32();
+        let scales = b.scales();
         for (i, o) in out.iter_mut().enumerate() {
             let low = b.qs[32 * (i / 128) + i % 32] >> (2 * (i / 32 % 4)) & 3;
             let high = b.hmask[i % 32] >> (i / 32) & 1;
-            *o = d * f32::from(b.scale(i / 16)) * (f32::from(low | high << 2) - 4.0);
+            *o = d * f32::from(scales[i / 16]) * (f32::from(low | high << 2) - 4.0);
         }
     }
 
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
-        let scales = [from_fn(|g| b.scale(2 * g)), from_fn(|g| b.scale(2 * g + 1))];
-        Scales::split_integers(isa, isa.f32_from_f16(b.d), scales)
+        let scales = Scales::deal(isa, must_cast_ref(&b.scales()));
+        Scales::split_integers(isa, isa.f32_from_f16(b.d), must_cast(scales))
     }
 
     #[inline(always)]

@@ -1,5 +1,6 @@
 use std::array::from_fn;
 
+use bytemuck::{must_cast, must_cast_ref};
 use half::f16;
 
 use super::{Format, SPAN, Scales, Shared, Split, Unsigned};
@@ -44,8 +45,8 @@ impl Format for Q6K {
 
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
-        let scales = [from_fn(|g| b.scales[2 * g]), from_fn(|g| b.scales[2 * g + 1])];
-        Scales::split_integers(isa, isa.f32_from_f16(b.d), scales)
+        let scales = Scales::deal(isa, must_cast_ref(&b.scales));
+        Scales::split_integers(isa, isa.f32_from_f16(b.d), must_cast(scales))
     }
 
     #[inline(always)]
@@ -70,13 +71,13 @@ impl Encode<256> for Q6K {
     fn encode(weights: &[f32; 256]) -> Block {
         let block = SymmetricBlock::new(weights, 32.0);
         let quants = block.quants.map(|group| group.map(|quant| (quant + 32.0) as u8));
-        let quants: [[[u8; 32]; 4]; 2] = bytemuck::must_cast(quants);
+        let quants: [[[u8; 32]; 4]; 2] = must_cast(quants);
         let low = quants.map(|q| [0, 1].map(|k| from_fn(|l| q[k][l] & 15 | q[k + 2][l] << 4)));
         let high =
             quants.map(|q| from_fn(|l| (0..4).fold(0, |bits, k| bits | q[k][l] >> 4 << (2 * k))));
         Block {
-            ql: bytemuck::must_cast::<[[[u8; 32]; 2]; 2], _>(low),
-            qh: bytemuck::must_cast::<[[u8; 32]; 2], _>(high),
+            ql: must_cast::<[[[u8; 32]; 2]; 2], _>(low),
+            qh: must_cast::<[[u8; 32]; 2], _>(high),
             scales: block.scales,
             d: block.d.to_le_bytes(),
         }
