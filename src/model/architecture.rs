@@ -21,6 +21,8 @@ pub struct Architecture {
     pub causal: bool,
     /// The norm of activations.
     pub norm: Norm,
+    /// Whether files with the epsilon of RMS norm have that norm instead.
+    pub rms_by_epsilon: bool,
     /// The norms around attention.
     pub attention: Norms,
     /// Whether the norm after a branch is a norm of the sum of the branch's input and output (BERT).
@@ -82,8 +84,6 @@ pub enum Norm {
     Rms,
     /// The norm of a layer, which subtracts the mean first.
     Layer,
-    /// [`Norm::Layer`], or RMS norm in files with its epsilon.
-    LayerUnlessRms,
 }
 
 /// The names of the tensors of the norms of a branch's input and output, if it has them.

@@ -112,9 +112,8 @@ impl Config {
             .find(|a| a.name == name)
             .ok_or_else(|| Error::Architecture { found: name.into() })?;
         let keys = Keys::new(metadata, architecture.name);
-        if architecture.norm == Norm::LayerUnlessRms {
-            let rms = keys.positive(RMS_EPSILON)?.is_some();
-            architecture.norm = if rms { Norm::Rms } else { Norm::Layer };
+        if architecture.rms_by_epsilon && keys.positive(RMS_EPSILON)?.is_some() {
+            architecture.norm = Norm::Rms;
         }
         let embedding = keys.size("embedding_length", DIMENSION_MAX)?;
         let causal = metadata.bool(&keys.name("attention.causal"))?.unwrap_or(true);
@@ -154,7 +153,7 @@ impl Config {
             None => Ok(None),
         };
         let epsilon = keys.epsilon(match architecture.norm {
-            Norm::Layer | Norm::LayerUnlessRms => EPSILON,
+            Norm::Layer => EPSILON,
             // Files of Nemotron-H may have the other key.
             Norm::Rms if alone && keys.metadata.get(&keys.name(RMS_EPSILON)).is_none() => EPSILON,
             Norm::Rms => RMS_EPSILON,

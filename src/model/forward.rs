@@ -141,7 +141,7 @@ impl Forward<'_> {
     pub fn normalize(&self, x: &mut [f32], weight: &[f32], epsilon: f32) {
         let norm = match self.config.architecture.norm {
             Norm::Rms => rms_norm,
-            Norm::Layer | Norm::LayerUnlessRms => layer_norm,
+            Norm::Layer => layer_norm,
         };
         norm(self.cpu, x, weight, epsilon);
     }

@@ -235,9 +235,7 @@ fn norm<'a>(
     let Some(name) = name else { return Ok(None) };
     let bias = match config.architecture.norm {
         Norm::Rms => None,
-        Norm::Layer | Norm::LayerUnlessRms => {
-            reader.vector_if(&format!("{name}.bias"), config.embedding)?
-        }
+        Norm::Layer => reader.vector_if(&format!("{name}.bias"), config.embedding)?,
     };
     // Files of Falcon-H1 have the norm of the network's input without the suffix.
     let weight = match reader.vector_if(name, config.embedding)? {

@@ -16,6 +16,7 @@ const LLAMA: Architecture = Architecture {
     pairing: Pairing::Adjacent,
     causal: true,
     norm: Norm::Rms,
+    rms_by_epsilon: false,
     attention: Norms { before: Some("attn_norm"), after: None },
     norms_sums: false,
     network: Some(Norms { before: Some("ffn_norm"), after: None }),
@@ -362,7 +363,7 @@ impl Architecture {
         },
         Self {
             name: "cohere2moe",
-            norm: Norm::LayerUnlessRms,
+            rms_by_epsilon: true,
             head_norms: HeadNorms::None,
             predictor: true,
             experts: Experts::SomeLayers,
