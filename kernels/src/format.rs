@@ -109,8 +109,8 @@ impl<I: Isa> Scales<I> {
         Self::split(isa, halves)
     }
 
-    /// Deals the scales of half groups, as a file has them, to those of the first halves and of the last
-    /// halves.
+    /// Separates the scales of the first halves of groups from those of the last halves. In a file the
+    /// two alternate.
     #[inline(always)]
     fn deal(isa: I, scales: &[u8; 16]) -> [[u8; 8]; 2] {
         const EVENS_THEN_ODDS: [u8; 32] =
