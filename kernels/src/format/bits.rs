@@ -12,15 +12,6 @@ pub(super) fn nibbles(x: u32) -> u64 {
     (x | x << 4) & LOW
 }
 
-/// Expands eight 2-bit fields to bytes.
-#[inline(always)]
-pub(super) fn pairs(x: u16) -> u64 {
-    let x = u64::from(x);
-    let x = (x | x << 24) & 0x000000ff000000ff;
-    let x = (x | x << 12) & 0x000f000f000f000f;
-    (x | x << 6) & 0x0303030303030303
-}
-
 /// Returns `2 x + 1` for each byte `x <= 127`.
 #[inline(always)]
 pub(super) fn odd(x: u64) -> u64 {

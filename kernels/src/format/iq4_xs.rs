@@ -1,10 +1,9 @@
+use std::array::from_fn;
+
+use bytemuck::must_cast_ref;
 use half::f16;
 
-use super::{
-    Format, SPAN, Scales, Shared, Signed,
-    bits::{integers, nibbles, pairs},
-    iq4_nl,
-};
+use super::{Format, SPAN, Scales, Shared, Signed, iq4_nl};
 use crate::isa::{Half, Isa};
 
 /// 4-bit indices of 16 values: `d * scale * VALUES[q]`, with a 6-bit scale for each 32 weights.
@@ -23,14 +22,36 @@ pub struct Block {
 const _: () = assert!(size_of::<Block>() == 136);
 
 impl Block {
-    /// Returns the scales of all groups, plus 32.
+    /// Returns the scale of a group, plus 32.
+    fn scale(&self, group: usize) -> u8 {
+        let low = self.scales_l[group / 2] >> (4 * (group % 2)) & 15;
+        let high = self.scales_h[group / 4] >> (2 * (group % 4)) & 3;
+        low | high << 4
+    }
+
+    /// Returns the first 16 bytes, with the scales.
     #[inline(always)]
-    fn scales(&self) -> [i8; 8] {
-        let low = nibbles(u32::from_le_bytes(self.scales_l));
-        let high = pairs(u16::from_le_bytes(self.scales_h));
-        integers(low | high << 4)
+    fn head(&self) -> &[u8; 16] {
+        let eights: &[[u8; 8]; 17] = must_cast_ref(self);
+        must_cast_ref(&eights.as_chunks::<2>().0[0])
     }
 }
+
+/// For each group, the bytes of [`Block::head`] with its upper two bits and with its lower four, as
+/// the lower halves of 16-bit elements.
+#[rustfmt::skip]
+static SCALE_BYTES: [[u8; 4]; 8] = [
+    [2, 0, 4, 0], [2, 0, 4, 0], [2, 0, 5, 0], [2, 0, 5, 0],
+    [3, 0, 6, 0], [3, 0, 6, 0], [3, 0, 7, 0], [3, 0, 7, 0],
+];
+
+/// The factors that move these bits to the top of their elements, and the bits above them out.
+/// They are powers of two from 256 on, so their lower bytes are 0.
+#[rustfmt::skip]
+static SCALE_FACTORS: [[u8; 4]; 8] = [
+    [0, 64, 0, 16], [0, 16, 0, 1], [0, 4, 0, 16], [0, 1, 0, 1],
+    [0, 64, 0, 16], [0, 16, 0, 1], [0, 4, 0, 16], [0, 1, 0, 1],
+];
 
 impl Format for Iq4Xs {
     const NAME: &'static str = "iq4_xs";
@@ -41,7 +62,7 @@ impl Format for Iq4Xs {
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         let d = f16::from_le_bytes(b.d).to_f32();
-        let scales = b.scales().map(|scale| f32::from(scale - 32));
+        let scales: [_; 8] = from_fn(|group| f32::from(b.scale(group)) - 32.0);
         for (i, o) in out.iter_mut().enumerate() {
             *o = d * scales[i / 32] * iq4_nl::value(&b.qs[i / 32], i % 32);
         }
@@ -49,7 +70,11 @@ impl Format for Iq4Xs {
 
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
-        let scales = isa.add(isa.floats_from_i8(&b.scales()), isa.splat_f32(-32.0));
+        let elements = isa.lookup(b.head(), isa.load(must_cast_ref(&SCALE_BYTES)));
+        let elements = isa.mul16(elements, isa.load(must_cast_ref(&SCALE_FACTORS)));
+        let high = isa.and(isa.shr32::<10>(elements), isa.splat32(0x30));
+        let scales = isa.or(isa.shr32::<28>(elements), high);
+        let scales = isa.add(isa.to_floats(isa.as_ints(scales)), isa.splat_f32(-32.0));
         Scales::whole(isa, isa.mul(isa.splat_f32(isa.f32_from_f16(b.d)), scales))
     }
 
