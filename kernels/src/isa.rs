@@ -197,8 +197,10 @@ pub trait Isa: Copy + 'static {
     /// wrapping around.
     #[inline(always)]
     fn add_masked(self, a: Self::Bytes, b: Self::Bytes, negative: Self::Bytes) -> Self::Bytes {
-        // 255 is -1, and x ^ -1 is -x - 1.
-        self.sub(self.xor(b, negative), self.sub(negative, a))
+        // 255 is -1, and (x ^ -1) - -1 is -x. Compilers make a blend of `a - negative`, which takes
+        // Intel's cores several operations.
+        let signed = self.sub(self.xor(b, negative), negative);
+        self.sub(signed, self.sub(self.splat(0), a))
     }
     /// Returns `x` in every byte.
     fn splat(self, x: u8) -> Self::Bytes;
