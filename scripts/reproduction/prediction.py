@@ -14,8 +14,8 @@ DIMENSIONS = {"SmolLM2": 64, "gemma-3": 256, "qwen2.5-coder-0.5b": 64}
 STATIC = re.compile(r"(none|linear|ntk|ntk-mixed|yarn|llama3|dprope)(:(rope-scale|yarn-|dprope-|ntk-)[^:]*)*")
 # Fewer points have no interval worth printing.
 LEAST = 5
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 760, 400, 60, 350, 20, 560
-COLORS = ["#1f77b4", "#d62728", "#2ca02c", "#ff7f0e", "#9467bd", "#8c564b"]
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 800, 400, 60, 350, 20, 560
+COLORS = ["#1f77b4", "#d62728", "#2ca02c", "#ff7f0e", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22"]
 
 
 @dataclass
@@ -56,7 +56,8 @@ def groups():
                 continue
             model_name = re.split(r"-Instruct|-instruct|-q4", record["model"])[0]
             if windows:
-                key = (model_name, f"perplexity, windows of {length:,} by {windows['stride']:,}")
+                text = record["text"].removesuffix(".txt")
+                key = (model_name, f"perplexity, {text}, windows of {length:,} by {windows['stride']:,}")
                 value = records.perplexity(record, trained, length)
             elif "found" in record:
                 key = (model_name, f"passkeys missed at {length:,} tokens")
@@ -127,16 +128,22 @@ def drawing(found):
     for at in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000):
         if at <= max(dot[3] for dot in dots):
             lines.append(f'<text x="{LEFT - 6}" y="{y(at) + 4:.0f}" text-anchor="end">{at}</text>')
-    # A label is right of its dot, or as far above that as it needs to be free of other dots and labels.
+    # A label is right of its dot, or as far above that as it needs to be free of other dots and labels. Dots of a method
+    # that are near each other have one.
     taken = [(x(disturbance) - 5, x(disturbance) + 5, y(quality)) for _, _, disturbance, quality in dots]
+    labels = []
     for i, method, disturbance, quality in sorted(dots, key=lambda dot: dot[2]):
         across, down = round(x(disturbance)), round(y(quality))
         lines.append(f'<circle cx="{across}" cy="{down}" r="4" fill="{COLORS[i % len(COLORS)]}"/>')
-        left, right, at = across + 6, across + 6 + 7 * len(method), down
+        name = method.partition(":")[0]
+        if any(name == other and math.dist((across, down), place) < 40 for other, *place in labels):
+            continue
+        labels.append((name, across, down))
+        left, right, at = across + 6, across + 6 + 7 * len(name), down
         while any(left < end and start < right and abs(at - middle) < 12 for start, end, middle in taken):
             at -= 6
         taken.append((left, right, at))
-        lines.append(f'<text x="{left}" y="{at + 4}" fill="{COLORS[i % len(COLORS)]}">{method}</text>')
+        lines.append(f'<text x="{left}" y="{at + 4}">{name}</text>')
     for i, group in enumerate(found):
         model_name, unit = group.name.split(": ")
         at = TOP + 10 + 34 * i
