@@ -17,6 +17,7 @@ mod listing;
 mod transfer;
 
 use std::{
+    cmp::Reverse,
     fmt::Display,
     fs, io,
     path::{Path, PathBuf},
@@ -161,24 +162,31 @@ impl Hub {
             let url = at_commit.url(&percent_encoded(name));
             Transfer { hub: self, repo, file, url }.fetch(&blob, on_event)?;
             link(&blob, &snapshot, name).map_err(disk(&path))?;
-            cache.create_ref(&listing.commit).map_err(disk(self.cache.path()))?;
         }
+        cache.create_ref(&listing.commit).map_err(disk(self.cache.path()))?;
         Ok(snapshot.join(&chosen[0]))
     }
 
-    /// Returns the path of a model in the cache.
+    /// Returns the path of a model in the cache: of the current commit, or else of the last one that
+    /// has it.
     fn cached(&self, wanted: &Wanted) -> Result<PathBuf, Error> {
-        let nothing =
-            || Error::NotCached { wanted: wanted.to_string(), cache: self.cache.path().clone() };
-        let repo = Repo::model(wanted.repo.clone());
-        let main = self.cache.path().join(repo.folder_name()).join("refs/main");
-        let commit = fs::read_to_string(main).map_err(|_| nothing())?;
-        let snapshot = self.cache.repo(repo).pointer_path(commit.trim());
-        let mut names = Vec::new();
-        files(&snapshot, "", &mut names).map_err(|_| nothing())?;
-        names.sort();
-        let chosen = wanted.choose(&names).map_err(|_| nothing())?;
-        Ok(snapshot.join(&chosen[0]))
+        let repo = self.cache.path().join(Repo::model(wanted.repo.clone()).folder_name());
+        let main = fs::read_to_string(repo.join("refs/main")).unwrap_or_default();
+        let folders = fs::read_dir(repo.join("snapshots")).into_iter().flatten().flatten();
+        let mut folders: Vec<_> = folders.collect();
+        folders.sort_by_cached_key(|folder| {
+            let is_main = folder.file_name() == main.trim();
+            Reverse((is_main, folder.metadata().and_then(|data| data.modified()).ok()))
+        });
+        let chosen = folders.iter().find_map(|folder| {
+            let mut names = Vec::new();
+            files(&folder.path(), "", &mut names).ok()?;
+            names.sort();
+            let chosen = wanted.choose(&names).ok()?;
+            Some(folder.path().join(&chosen[0]))
+        });
+        let cache = || self.cache.path().clone();
+        chosen.ok_or_else(|| Error::NotCached { wanted: wanted.to_string(), cache: cache() })
     }
 
     fn listing(&self, api: &Api, repo: &str) -> Result<Listing, Error> {

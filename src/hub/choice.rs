@@ -132,10 +132,13 @@ fn is_like(name: &str, pattern: &str) -> bool {
     })
 }
 
-/// Returns whether a path contains the quant, followed by a dot or a dash.
+/// Returns whether a path contains the quant as a whole word, followed by a dot or a dash.
 fn has_quant(path: &str, quant: &str) -> bool {
     let (path, quant) = (path.to_uppercase(), quant.to_uppercase());
-    ['.', '-'].iter().any(|end| path.contains(&format!("{quant}{end}")))
+    path.match_indices(&quant).any(|(start, _)| {
+        !path[..start].ends_with(|c: char| c.is_alphanumeric())
+            && path[start + quant.len()..].starts_with(['.', '-'])
+    })
 }
 
 #[cfg(test)]
@@ -175,6 +178,7 @@ mod tests {
     fn a_quant_is_found_in_any_case_as_a_whole_and_never_replaced() {
         assert_eq!(chosen("u/m:q4_0", &NAMES).unwrap(), ["m-Q4_0.gguf"]);
         assert_eq!(chosen("u/m:bf16", &NAMES).unwrap(), ["m-BF16.gguf"]);
+        assert_eq!(chosen("u/m:f16", &["m-BF16.gguf", "m-F16.gguf"]).unwrap(), ["m-F16.gguf"]);
         assert_eq!(chosen("u/m:Q8_0", &["Q8_0/a.gguf", "b.q8_0.gguf"]).unwrap(), ["b.q8_0.gguf"]);
         let message = chosen("u/m:Q4_K", &NAMES).unwrap_err();
         assert!(message.contains("u/m has no model of Q4_K: it has m-BF16.gguf, "), "{message}");

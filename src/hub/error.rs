@@ -51,7 +51,7 @@ pub enum Error {
         Setting::MODEL
     )]
     Unreachable { hub: String, what: String, reason: String },
-    #[error("{hub} does not list the files of {repo} as expected: {reason}")]
+    #[error("cannot read {hub}'s list of the files of {repo}: {reason}; check HF_ENDPOINT")]
     Listing { hub: String, repo: String, reason: String },
     #[error(
         "{} cannot be fetched: the hub's listing lacks its size or checksum, or it is not a file name",

@@ -125,6 +125,13 @@ fn a_model_is_fetched_once_to_the_cache_that_all_share() {
     is(&hub.answer(&["-hf", REPO, "--offline"]), &expected());
     assert_eq!(hub.server.log(), [""; 0]);
 
+    // A newer commit without the file, which another quant was downloaded from.
+    let main = hub.cache(REPO).join("refs/main");
+    fs::create_dir_all(hub.cache(REPO).join("snapshots/newer")).unwrap();
+    fs::write(&main, "newer").unwrap();
+    is(&hub.answer(&["-hf", REPO, "--offline"]), &expected());
+    fs::write(&main, COMMIT).unwrap();
+
     // Another commit with the same file: it is not downloaded again.
     fs::remove_file(path).unwrap();
     is(&hub.answer(&["-hfr", &format!("{REPO}:q4_k_m")]), &expected());
@@ -291,7 +298,7 @@ fn a_listing_cannot_lead_out_of_the_cache() {
     let hash = &sha256(b"four")[..];
     let listing = |sha: &str, file| format!(r#"{{"sha":"{sha}","siblings":[{file}]}}"#);
     for (text, said) in [
-        ("<html>".into(), "does not list"),
+        ("<html>".into(), "cannot read"),
         (listing("../..", model("a.gguf", hash)), "\"../..\" is not a commit"),
         (listing(COMMIT, model("../a.gguf", hash)), "../a.gguf cannot be fetched"),
         (listing(COMMIT, model("/tmp/a.gguf", hash)), "/tmp/a.gguf cannot be fetched"),
