@@ -44,8 +44,11 @@ impl Handle {
             self.status.waiting.fetch_sub(count, Relaxed);
             return Err(Error::QueueFull { waiting });
         }
-        self.act(move |scheduler| {
+        let sent = self.act(move |scheduler| {
             requests.into_iter().for_each(|(request, reply)| scheduler.enqueue(request, reply));
+        });
+        sent.inspect_err(|_| {
+            self.status.waiting.fetch_sub(count, Relaxed);
         })
     }
 

@@ -88,9 +88,11 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Returns whether parts of the prompt may move: not if the outputs of all its tokens are wanted.
-    pub fn moves(&self) -> bool {
-        self.request.reuse && self.request.pooling.is_none()
+    /// Returns whether the prompt may have cached tokens: not if the outputs of all its tokens are
+    /// wanted.
+    pub fn reuses(&self) -> bool {
+        let Request { reuse, pooling, probabilities, .. } = &self.request;
+        *reuse && pooling.is_none() && !probabilities.is_some_and(|wanted| wanted.of_prompt)
     }
 }
 

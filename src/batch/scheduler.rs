@@ -325,8 +325,7 @@ impl<'t> Scheduler<'t> {
 
     /// Returns the place and length of the longest cached prefix of a job's tokens.
     fn source(&self, tokens: &[Token], job: &Job) -> (Source, usize) {
-        // An embedding needs the outputs of all tokens.
-        if !job.request.reuse || job.request.pooling.is_some() {
+        if !job.reuses() {
             return (Source::None, 0);
         }
         let (engine, scales) = (&self.engine, &job.scales);
@@ -362,7 +361,7 @@ impl<'t> Scheduler<'t> {
         let longest = reading
             .filter_map(|slot| Some(common_prefix(slot.prompt()?, &job.request.prompt)))
             .max();
-        job.request.reuse && longest.is_some_and(|tokens| tokens > reused + WORTH_WAITING)
+        job.reuses() && longest.is_some_and(|tokens| tokens > reused + WORTH_WAITING)
     }
 
     /// Starts or resumes an answer in an idle slot.
@@ -402,7 +401,7 @@ impl<'t> Scheduler<'t> {
     /// Returns the parts of an answer's prompt to move, after its first `reused` tokens.
     fn moves(&self, running: &Running, reused: usize) -> Moves {
         let job = running.job();
-        let least = self.moved_min.filter(|_| job.moves() && !running.has_begun());
+        let least = self.moved_min.filter(|_| job.reuses() && !running.has_begun());
         let Some(least) = least else { return Moves::default() };
         let sources = self.kept().filter(|kept| *kept.adapter_scales() == *job.scales);
         Moves::find(running.tokens(), reused, least, sources)

@@ -1,6 +1,6 @@
 //! Tokens of prompts that are computed already.
 
-use rope_cpu::batch::Request;
+use rope_cpu::batch::{Request, Wanted};
 
 use crate::harness::{Setup, alone, finish, request, step_while, submit, tokens, with_scheduler};
 
@@ -23,6 +23,10 @@ fn a_prompt_goes_on_where_a_slot_or_an_earlier_sequence_has_its_tokens() {
         assert_eq!(run(request(prompt(1, 100), 5)), (100, "slot"));
         let fresh = Request { reuse: false, ..request(prompt(2, 100), 5) };
         assert_eq!(run(fresh), (0, "none"));
+        // Probabilities of the prompt need all of its outputs.
+        let wanted = Wanted { top: 1, after_sampling: false, of_prompt: true, of_end: false };
+        let wanted = Request { probabilities: Some(wanted), ..request(prompt(2, 100), 5) };
+        assert_eq!(run(wanted), (0, "none"));
         // Both slots have other tokens now, so the memory has the others.
         for slot in 0..2 {
             let other = Request { slot: Some(slot), ..request(tokens(5 + slot, 50), 1) };

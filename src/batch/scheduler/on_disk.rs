@@ -32,7 +32,7 @@ impl Scheduler<'_> {
     /// tokens to reuse than `reused`. Starts to load the file, once for each request.
     pub(super) fn awaits_file(&mut self, index: usize, reused: usize) -> bool {
         let job = &self.waiting[index];
-        let keeps = |disk: &&Disk| job.request.reuse && disk.keeps(&job.scales);
+        let keeps = |disk: &&Disk| job.reuses() && disk.keeps(&job.scales);
         let Some(disk) = self.disk.as_ref().filter(keeps) else { return false };
         let Some(file) = disk.longest(&job.request.prompt) else { return false };
         if file.reusable < reused + WORTH_WAITING {
@@ -61,7 +61,7 @@ impl Scheduler<'_> {
     /// sequence has, after `reused` tokens. Starts to load the file, once for each request.
     pub(super) fn awaits_part(&mut self, index: usize, reused: usize) -> bool {
         let job = &self.waiting[index];
-        let keeps = |disk: &&Disk| !job.searched && job.moves() && disk.keeps(&job.scales);
+        let keeps = |disk: &&Disk| !job.searched && job.reuses() && disk.keeps(&job.scales);
         let Some(disk) = self.disk.as_ref().filter(keeps) else { return false };
         if job.loaded.last().is_some_and(|name| disk.is_loading(name)) {
             return true;
