@@ -54,6 +54,7 @@ _REFUSED = {
 _PERMITTED = {
     "n_gpu_layers": 0,
     "offload_kqv": False,
+    "flash_attn": True,
     "use_mmap": True,
     "use_mlock": False,
     "additional_files": None,
@@ -148,9 +149,10 @@ class Llama:
         self._chat_template = chat_template
         if pooling_type == -1:
             pooling_type = int(self.model.metadata.get(f"{self.model.architecture}.pooling_type", 0))
-        if pooling_type not in _POOLINGS:
+        elif pooling_type not in _POOLINGS:
             raise ValueError(f"pooling_type {pooling_type}: must be from -1 to 3")
-        self._pooling = _POOLINGS[pooling_type]
+        # Files of rerankers have a type that gives no embeddings.
+        self._pooling = _POOLINGS.get(pooling_type)
 
     @classmethod
     def from_pretrained(
@@ -381,6 +383,8 @@ class Llama:
     ) -> tuple[list[Any], int]:
         if not self._embedding:
             raise RuntimeError("embed: open the model with embedding=True")
+        if self._pooling is None:
+            raise RuntimeError("embed: the model ranks texts; give pooling_type to embed them")
         texts = [input] if isinstance(input, str) else input
         tokens = [self.model.tokenize(text, parse_special=False) for text in texts]
         if truncate:

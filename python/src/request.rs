@@ -63,8 +63,6 @@ impl Request {
         if let Some(names) = &self.samplers {
             settings.samplers = sample::parse_names(names).map_err(invalid)?;
         }
-        settings.check().map_err(invalid)?;
-
         let tokenizer = loaded.model.tokenizer().map_err(of_model)?;
         let tokens = tokenizer.len();
         for (token, bias) in &self.logit_bias {
@@ -75,6 +73,7 @@ impl Request {
             };
             settings.logit_bias.push((known.ok_or_else(unknown)?, *bias));
         }
+        settings.check().map_err(invalid)?;
         let suppressed = tokenizer.suppressed().iter();
         settings.logit_bias.extend(suppressed.map(|token| (*token, f32::NEG_INFINITY)));
         if dry::MULTIPLIER.real(&settings.values) != 0.0 {
