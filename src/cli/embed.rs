@@ -61,9 +61,9 @@ pub struct Args {
     #[arg(long, value_name = "POOLING", help_heading = "Output")]
     pub pooling: Option<Pooling>,
 
-    /// Length of embeddings: 2 for 1, -1 for no change
+    /// Scale embeddings: 2 to unit length, -1 not at all
     #[arg(long, value_name = "N", default_value_t = 2, allow_negative_numbers = true)]
-    #[arg(value_parser = super::args::numbers::between::<i64>(-1, 2), help_heading = "Output")]
+    #[arg(value_parser = super::args::numbers::normalization, help_heading = "Output")]
     pub embd_normalize: i64,
 
     /// Format: text json json+ array raw
@@ -93,15 +93,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let model = load::adapted(&args.model, &args.adapters)?;
     let pooling = args.pooling.unwrap_or_else(|| Pooling::of(&model));
     model.require_pooling(pooling).map_err(Error::usage)?;
-    let normalizes = match args.embd_normalize {
-        -1 => false,
-        2 => pooling != Pooling::Rank,
-        other => {
-            return Err(Error::usage(format_args!(
-                "--embd-normalize {other} is not supported: choose 2 for unit length, or -1 for none"
-            )));
-        }
-    };
+    let normalizes = args.embd_normalize == 2 && pooling != Pooling::Rank;
     let tokens = tokens(args, &model, pooling, &texts, &names)?;
     let resources = resources::plan(&args.memory, &args.machine, &model, false);
     let resources = resources.for_sequences(texts.len().min(TEXTS_TOGETHER));

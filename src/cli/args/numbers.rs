@@ -48,6 +48,18 @@ pub fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Parses how embeddings are scaled: 2 for unit length, or -1 for none.
+///
+/// # Errors
+/// If `text` is another number.
+pub fn normalization(text: &str) -> Result<i64, String> {
+    match text {
+        "2" => Ok(2),
+        "-1" => Ok(-1),
+        _ => Err("choose 2 for unit length, or -1 for none".into()),
+    }
+}
+
 /// Returns a parser of whole numbers of at least `least`, for clap.
 pub fn from(least: i64) -> impl Fn(&str) -> Result<i64, String> + Clone {
     move |text| match whole(text)? {

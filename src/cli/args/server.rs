@@ -144,9 +144,9 @@ pub struct ListenArgs {
     #[arg(long, hide_short_help = true)]
     pub skip_chat_parsing: bool,
 
-    /// Length of embeddings without "embd_normalize": 2 for 1, -1 for no change
+    /// Scale embeddings without "embd_normalize": 2 to unit length, -1 not at all
     #[arg(long, value_name = "N", default_value_t = 2, allow_negative_numbers = true)]
-    #[arg(value_parser = numbers::between::<i64>(-1, 2), hide_short_help = true)]
+    #[arg(value_parser = numbers::normalization, hide_short_help = true)]
     pub embd_normalize: i64,
 
     /// Largest body of a request in MiB
