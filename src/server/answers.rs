@@ -69,6 +69,16 @@ pub async fn collect(mut updates: Updates, count: usize) -> Result<Vec<Collected
     Ok(answers)
 }
 
+/// Waits for the only answer, and returns its text and its end.
+///
+/// # Errors
+/// If it fails.
+pub async fn collect_one(updates: Updates) -> Result<(String, Outcome), ApiError> {
+    let answer = collect(updates, 1).await?.pop().unwrap_or_default();
+    let outcome = answer.outcome.ok_or_else(|| ApiError::internal("the answer has no end"))?;
+    Ok((answer.text, outcome))
+}
+
 /// The form of a stream: which values each update sends.
 pub trait Form: Send + 'static {
     /// Returns the values before the first update.

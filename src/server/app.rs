@@ -32,6 +32,9 @@ use super::{
     work::Work,
 };
 
+/// The maximum number of biases in all answers of a request: more than the largest vocabulary.
+const BIASES_MAX: usize = 1 << 18;
+
 /// Settings of a server that do not depend on the model.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -259,6 +262,13 @@ impl App {
                 String::from_utf8_lossy(&tokenizer.decode(prompt, true)).into_owned()
             };
             prompts.iter().for_each(|prompt| record.prompt(|| text(prompt)));
+        }
+        // Each answer has a list of its own.
+        let given = parameters.sampling.logit_bias.len() - self.sampling.logit_bias.len();
+        let biases = given.saturating_mul(prompts.len());
+        if biases > BIASES_MAX {
+            let expected = format!("at most {BIASES_MAX} biases in all answers, not {biases}");
+            return Err(ApiError::field("logit_bias", expected));
         }
         let (updates, replies) =
             Updates::new(prompts.len(), self.latency.clone(), self.options.keep_alive);

@@ -260,6 +260,9 @@ impl ChatRequest {
                 "messages",
                 "a list with at most one message of the assistant at its end",
             )),
+            [.., last] if is_answer(last) && !last.message.tool_calls.is_empty() => {
+                Err(ApiError::field("messages", "a list in which the results of calls follow them"))
+            }
             // As in llama-server. Parts of other messages are joined as lines.
             [.., last] if is_answer(last) => Ok(Some(last.content.parts.join("\n\n"))),
             _ if wanted => Err(ApiError::invalid(
@@ -418,7 +421,7 @@ pub fn role(given: Option<&str>, permitted: &[Role]) -> Result<Role, Failure> {
 /// Returns a tool call.
 ///
 /// # Errors
-/// If the arguments are neither an object nor the JSON text of one.
+/// If the arguments are neither an object nor a text.
 pub fn tool_call(id: String, name: String, arguments: Option<Value>) -> Result<ToolCall, Failure> {
     let expected = "a JSON object or its text";
     let arguments = match arguments {

@@ -15,7 +15,7 @@ use axum::{
 };
 use serde_json::{Value, json};
 use subtle::{Choice, ConstantTimeEq};
-use tower_http::cors::{AllowOrigin, CorsLayer};
+use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 use super::{
     anthropic,
@@ -40,7 +40,8 @@ pub fn router(server: Arc<Server>) -> Router {
     let cors = CorsLayer::new()
         .allow_origin(AllowOrigin::predicate(permitted))
         .allow_methods([Method::GET, Method::POST])
-        .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, X_API_KEY, REQUEST_ID])
+        // Clients add headers, such as x-stainless-lang and anthropic-version.
+        .allow_headers(AllowHeaders::mirror_request())
         .expose_headers([REQUEST_ID]);
     Router::new()
         .route("/health", get(health))

@@ -22,7 +22,7 @@ use super::{
 };
 
 /// Maximum tokens reported with probabilities at each place.
-const TOP_MAX: i64 = 1024;
+const TOP_MAX: i64 = 128;
 
 /// A number of tokens or milliseconds; -1 for no limit.
 pub type Limit = Whole<-1, COUNT_MAX>;

@@ -11,7 +11,7 @@ pub const CACHE: Treatment = Ignored("the longest known prefix is always reused"
 /// For fields about the user.
 pub const ABOUT_USER: Treatment = Ignored("for the provider's records");
 /// For fields about the quality of service.
-pub const TIER: Treatment = Ignored("there is one tier");
+pub const TIER: Treatment = Ignored("all requests are served alike");
 /// For fields that store an answer.
 pub const STORED: Treatment = Ignored("nothing is stored");
 /// For fields that refer to a stored answer.
@@ -27,7 +27,7 @@ pub const NO_OBFUSCATION: Treatment = Ignored("there is nothing to obfuscate");
 /// For fields about summaries of reasoning.
 pub const NO_SUMMARY: Treatment = Ignored("reasoning comes as the model writes it");
 /// For fields about the hardware.
-pub const HARDWARE: Treatment = Ignored("the command line has it");
+pub const HARDWARE: Treatment = Ignored("set it on the command line");
 /// For fields about a context shift.
 pub const SHIFT: Treatment = Ignored("--context-shift is an option of the server");
 /// For fields about texts that are too long.

@@ -78,6 +78,11 @@ fn pages_of_other_origins_are_refused_by_default() {
     assert_eq!(reply.header(allowed), Some("https://page.example"));
     let reply = server.send("GET", "/health", &[("origin", "https://other.example")], "");
     assert_eq!(reply.header(allowed), None);
+
+    let asked = ("access-control-request-headers", "content-type,x-stainless-lang");
+    let asked = [origin, ("access-control-request-method", "POST"), asked];
+    let reply = server.send("OPTIONS", "/v1/chat/completions", &asked, "");
+    assert_eq!(reply.header("access-control-allow-headers"), Some(asked[2].1));
 }
 
 /// Returns the status of a request with these headers.

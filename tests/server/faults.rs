@@ -153,6 +153,12 @@ fn fields_have_the_names_and_places_that_the_request_gives_them() {
                 r#""messages[0].tool_calls[0].function.name": must be a string, not 5"#,
             ),
             (
+                "/v1/chat/completions",
+                r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant",
+                "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{}"}}]}]}"#,
+                r#""messages": must be a list in which the results of calls follow them"#,
+            ),
+            (
                 "/v1/responses",
                 r#"{"input": "a", "text": {"format": {"type": "json_schema"}}}"#,
                 r#""text.format.schema": must be given: a JSON schema"#,

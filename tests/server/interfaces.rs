@@ -230,6 +230,18 @@ fn an_echoed_prompt_has_the_probabilities_of_its_tokens() {
     }
 }
 
+#[test]
+fn an_echoed_prompt_has_the_probabilities_that_n_probs_asks_for() {
+    let server = serve(&["-c", "256"]);
+    let tokens = server.post("/tokenize", json!({ "content": PROMPT })).json()["tokens"].take();
+    let mut body = json!({ "prompt": tokens, "max_tokens": 1, "echo": true, "n_probs": 1 });
+    let choice = server.post("/v1/completions", body.clone()).json()["choices"][0].take();
+    let count = choice["logprobs"]["tokens"].as_array().unwrap().len();
+    assert_eq!(count, tokens.as_array().unwrap().len() + 1);
+    body["post_sampling_probs"] = true.into();
+    server.post("/v1/completions", body).refused(400, &["\"echo\"", "post_sampling_probs"]);
+}
+
 /// Harnesses drop one generated token, which may be the one that ends the answer.
 #[test]
 fn a_token_that_ends_an_echoed_prompt_counts() {

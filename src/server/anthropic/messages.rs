@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::request;
 use crate::server::{
-    answers::{Form, Framing, collect, stream},
+    answers::{Form, Framing, collect_one, stream},
     app::{App, Loaded},
     blocks::{Block, Change, Kind, Reader, Step, calls},
     error::ApiError,
@@ -41,10 +41,8 @@ pub async fn messages(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiE
     if streams {
         return Ok(stream(updates, 1, form, Framing::NamedEvents));
     }
-    let mut answers = collect(updates, 1).await?;
-    let answer = answers.pop().unwrap_or_default();
-    let outcome = answer.outcome.ok_or_else(|| ApiError::internal("the answer has no end"))?;
-    Ok(Json(form.whole(&answer.text, &outcome)).into_response())
+    let (text, outcome) = collect_one(updates).await?;
+    Ok(Json(form.whole(&text, &outcome)).into_response())
 }
 
 /// Answers `POST /v1/messages/count_tokens`.

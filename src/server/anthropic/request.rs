@@ -111,8 +111,8 @@ impl Messages {
         let system = self.system.map(|system| Turn::new(Role::System, system.text));
         let messages = self.messages.ok_or_else(|| Failure::missing("messages", "a list"))?;
         let messages = messages.into_iter().flat_map(|message| message.turns);
-        if let Some(Choice { is_single: true, .. }) = self.tool_choice {
-            fields.parallel_tool_calls = Some(false);
+        if let Some(Choice { is_single: Some(is_single), .. }) = self.tool_choice {
+            fields.parallel_tool_calls = Some(!is_single);
         }
         match self.thinking {
             Some(Thinking::Limited(budget)) => {
@@ -260,6 +260,19 @@ mod tests {
         assert_eq!(tool_calls, &[call]);
         assert_eq!(request.turns[3].message.tool_call_id, "1");
         assert_eq!(request.tokens_max, Some(Whole(9)));
+    }
+
+    #[test]
+    fn several_calls_are_as_the_choice_has_it() {
+        let parallel = |choice: Value| {
+            let request = read(json!({ "messages": [], "tool_choice": choice })).unwrap();
+            request.fields.parallel_tool_calls
+        };
+        assert_eq!(parallel(json!({ "type": "auto" })), None);
+        for refused in [false, true] {
+            let choice = json!({ "type": "auto", "disable_parallel_tool_use": refused });
+            assert_eq!(parallel(choice), Some(!refused));
+        }
     }
 
     #[test]

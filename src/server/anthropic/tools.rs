@@ -65,8 +65,8 @@ impl ToolFields {
 pub struct Choice {
     /// Tools that the answer calls.
     pub choice: ToolChoice,
-    /// Whether an answer has at most one call.
-    pub is_single: bool,
+    /// Whether an answer has at most one call, if the request has it.
+    pub is_single: Option<bool>,
 }
 
 crate::object! {
@@ -96,6 +96,6 @@ impl Read for Choice {
             kind => Err(Failure::unless_one_of("type", "auto, any, none or tool", kind)),
         };
         let choice = choice.map_err(Failure::into_error)?;
-        Ok(Choice { choice, is_single: disable_parallel_tool_use.unwrap_or(false) })
+        Ok(Choice { choice, is_single: disable_parallel_tool_use })
     }
 }

@@ -27,11 +27,11 @@ pub async fn metrics(Loaded(app): Loaded) -> Result<Response, ApiError> {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
     };
     for (name, help, value) in [
-        ("prompt_tokens_total", "Prompt tokens read.", sum.read as f64),
+        ("prompt_tokens_total", "Prompt tokens processed.", sum.read as f64),
         ("prompt_tokens_cached_total", "Prompt tokens that were in the cache.", sum.reused as f64),
-        ("prompt_seconds_total", "Time for reading prompts.", sum.reading.as_secs_f64()),
+        ("prompt_seconds_total", "Seconds of prompt processing.", sum.reading.as_secs_f64()),
         ("tokens_predicted_total", "Tokens generated.", sum.generated as f64),
-        ("tokens_predicted_seconds_total", "Time for generation.", sum.generating.as_secs_f64()),
+        ("tokens_predicted_seconds_total", "Seconds of generation.", sum.generating.as_secs_f64()),
         ("n_decode_total", "Steps of the model.", state.steps as f64),
         ("requests_total", "Answers that ended.", state.answers as f64),
         ("prefix_hits_total", "Answers with cached prompt tokens.", state.reusing as f64),

@@ -19,7 +19,7 @@ use super::{
     request::{Ollama, arguments},
 };
 use crate::server::{
-    answers::{Form, Framing, collect, stream},
+    answers::{Form, Framing, collect_one, stream},
     app::{App, Loaded},
     blocks::{Change, Kind, Reader, Step, calls, text},
     chat::Request,
@@ -82,10 +82,8 @@ async fn answer(
     if streams {
         return Ok(stream(updates, 1, form, Framing::Lines));
     }
-    let mut answers = collect(updates, 1).await?;
-    let answer = answers.pop().unwrap_or_default();
-    let outcome = answer.outcome.ok_or_else(|| ApiError::internal("the answer has no end"))?;
-    form.reader.push(&answer.text);
+    let (answer, outcome) = collect_one(updates).await?;
+    form.reader.push(&answer);
     form.reader.finish();
     let blocks = form.reader.blocks();
     let mut body = form.last(&outcome);

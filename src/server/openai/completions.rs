@@ -1,6 +1,6 @@
 //! `/v1/completions`: continues prompts.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use axum::{
     Json,
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::{
     chat::{finish_reason, request::StreamOptions},
-    legacy_logprobs::{Logprobs, text},
+    legacy_logprobs::Logprobs,
 };
 use crate::server::{
     answers::{Collected, Form, Framing, collect, stream},
@@ -81,8 +81,14 @@ pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, A
     let echo = fields.echo.unwrap_or(false);
     if let Some(top) = fields.logprobs.and_then(Whole::count) {
         parameters.probabilities =
-            Some(Wanted { top, after_sampling: false, of_prompt: echo, of_end: echo });
-        parameters.reuse &= !echo;
+            Some(Wanted { top, after_sampling: false, of_prompt: false, of_end: false });
+    }
+    if let Some(probabilities) = parameters.probabilities.as_mut().filter(|_| echo) {
+        if probabilities.after_sampling {
+            return Err(ApiError::field("echo", "false with \"post_sampling_probs\""));
+        }
+        (probabilities.of_prompt, probabilities.of_end) = (true, true);
+        parameters.reuse = false;
     }
     let wants_logprobs = parameters.probabilities.is_some();
     if tried > wanted {
@@ -183,8 +189,13 @@ impl Completions {
 
     /// Returns the text of a prompt, if the answer repeats it.
     fn echoed(&self, index: usize) -> String {
-        let prompt = self.prompts.get(index).into_iter().flatten();
-        prompt.map(|token| text(*token, &self.app)).collect()
+        let (Some(prompt), Ok(tokenizer)) = (self.prompts.get(index), self.app.tokenizer()) else {
+            return String::new();
+        };
+        // A character may take several tokens.
+        let pieces = prompt.iter().map(|token| tokenizer.piece(*token, true));
+        let bytes: Vec<u8> = pieces.flat_map(Cow::into_owned).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
     /// Adds the first token of a prompt that the answer repeats.
