@@ -12,8 +12,6 @@ from functools import cache
 from models import MODELS, ROOT
 from rows import limit
 
-BINARY = ROOT / "target/release/rope-cpu"
-
 # Of what the machine reached right before the test, as rope-cpu bench names it: reading memory, or computing.
 SHARES = {"generation": "bandwidth_share", "prompt": "peak_share"}
 
@@ -53,14 +51,19 @@ def whole(done, first):
     return {"first": first, "seconds": [done.seconds], "memory": [done.memory]}
 
 
+@cache
+def program():
+    return subprocess.check_output([ROOT / "scripts/program"], text=True).strip()
+
+
 class RopeCpu:
     name = "rope-cpu"
 
     def measure(self, m, threads, repetitions):
         if m.start:
-            command = [BINARY, "-m", MODELS[m.model].path(), "-t", threads, "-no-cnv", "-p", "a", "-n", 1]
+            command = [program(), "-m", MODELS[m.model].path(), "-t", threads, "-no-cnv", "-p", "a", "-n", 1]
             return {"start": [run(command).seconds for _ in range(repetitions)]}
-        command = [BINARY, "bench", "-o", "jsonl", "-ctk", m.cache, "-ctv", m.cache]
+        command = [program(), "bench", "-o", "jsonl", "-ctk", m.cache, "-ctv", m.cache]
         command += ["--rope-freq-scale", m.rope_freq_scale] if m.rope_freq_scale else []
         if m.sequences > 1:
             return self.measure_sequences(command, m, threads, repetitions)
@@ -139,7 +142,7 @@ class MistralRs:
 @cache
 def machine():
     """What rope-cpu says of this machine."""
-    command = [BINARY, "machine", "--json"]
+    command = [program(), "machine", "--json"]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 

@@ -3,7 +3,7 @@ one, for scripts/pictures."""
 import json
 import time
 
-from engines import BINARY, LLAMA, machine, run
+from engines import LLAMA, machine, program, run
 from models import MODELS, ROOT
 
 MODEL = MODELS["whole"]
@@ -15,7 +15,7 @@ def measure_lengths(threads):
     """Runs both programs once, one after the other, and writes docs/results/speed-by-length.jsonl."""
     common = ["-m", MODEL.path(), "-t", threads, "-n", GENERATION, "--rope-freq-scale", SCALE]
     facts = machine()
-    ours = run([BINARY, "sweep", *common, "--ctx", DEEPEST + STEP, "--step", STEP, "-o", "jsonl"])
+    ours = run([program(), "sweep", *common, "--ctx", DEEPEST + STEP, "--step", STEP, "-o", "jsonl"])
     theirs = run([LLAMA.python(), ROOT / "scripts/compare/llama.py", *common, "-d", DEEPEST, "--sweep", STEP])
     compiled, *points = theirs.lines
     LLAMA.check(compiled["system_info"], facts["isa"])

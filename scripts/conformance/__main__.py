@@ -38,6 +38,10 @@ def build():
     return server.stdout.strip()
 
 
+def program():
+    return subprocess.check_output([ROOT / "scripts/program"], text=True).strip()
+
+
 def run(server, arguments, quiet):
     """The outcome of each test and its reason, by the identifier of the test."""
     work = ROOT / ".cache/conformance"
@@ -74,14 +78,14 @@ def write_baseline(server):
 
 parser = argparse.ArgumentParser(prog="scripts/server-conformance")
 parser.add_argument("--baseline", action="store_true", help="write what llama-server does; it is built unless --server is given")
-parser.add_argument("--server", help="the command that starts the server (target/release/rope-cpu serve)")
+parser.add_argument("--server", help="the command that starts the server [rope-cpu serve]")
 parser.add_argument("test", nargs="*", help="only these, with the output of pytest (unit/test_basic.py, or an identifier)")
 arguments = parser.parse_args()
-server = arguments.server or f"{ROOT}/target/release/rope-cpu serve"
+server = arguments.server or (build() if arguments.baseline else f"{program()} serve")
 if not TESTS.is_dir():
     fetch("tools/server/tests/*", "models/templates/*")
 if arguments.baseline:
-    write_baseline(arguments.server or build())
+    write_baseline(server)
 elif arguments.test:
     run(server, arguments.test, quiet=False)
 else:

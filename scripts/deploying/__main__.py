@@ -11,7 +11,7 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DEPLOY = ROOT / "deploy"
-BINARY = os.environ.get("ROPE_CPU") or f"{os.environ.get('CARGO_TARGET_DIR', ROOT / 'target')}/release/rope-cpu"
+BINARY = subprocess.check_output([ROOT / "scripts/program"], text=True).strip()
 MODEL = str(ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf")
 DRAIN = 30
 

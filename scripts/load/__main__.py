@@ -9,8 +9,8 @@
 usage: python3 scripts/load [--seconds N] [--long N] [--only 1,2,...]          (some minutes; --seconds 20 --long 1024: short)
        python3 scripts/load --compare [--seconds N] [--rounds N] [--write]   (the same load for llama-server, in turns)
 
-It needs target/release/rope-cpu, and for --compare llama-server, which scripts/llama-server builds. --write puts the
-table of --compare into docs/performance.md.
+ROPE_CPU=FILE measures this program, instead of a new build. --compare needs llama-server, which scripts/llama-server
+builds; --write puts its table into docs/performance.md.
 """
 import argparse
 import sys

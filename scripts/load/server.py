@@ -1,6 +1,5 @@
 """The servers under load: rope-cpu and llama-server, as processes of their own."""
 import json
-import os
 import pathlib
 import signal
 import socket
@@ -8,20 +7,27 @@ import subprocess
 import tempfile
 import threading
 import time
+from functools import cache
 
 import client
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MODEL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
 def free_port():
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
 
 
+@cache
+def program():
+    return subprocess.check_output([ROOT / "scripts/program"], text=True).strip()
+
+
 def rope_cpu(slots, context, *options):
-    binary = os.environ.get("ROPE_CPU") or f"{os.environ.get('CARGO_TARGET_DIR', ROOT / 'target')}/release/rope-cpu"
-    return [binary, "serve", "--ctx", str(context), "--cache-ram", "0", "-np", str(slots), *options]
+    return [program(), "serve", "--ctx", str(context), "--cache-ram", "0", "-np", str(slots), *options]
 
 
 def llama_server(slots, context, *options):
