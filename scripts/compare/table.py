@@ -1,10 +1,14 @@
 """The results as a markdown table, and its place in docs/performance.md."""
-import re
+import sys
 from statistics import median
 
 from models import MODELS, ROOT
 from rows import COSTS, limit
 
+sys.path.append(str(ROOT / "scripts"))
+import page  # noqa: E402
+
+PAGE = ROOT / "docs/performance.md"
 END = "<!-- end of speed -->"
 
 
@@ -43,13 +47,9 @@ def spread(samples):
 
 
 def write(text, isa):
-    """In place of the table of a machine with this instruction set, or behind the others."""
-    path = ROOT / "docs/performance.md"
+    """Replaces the table of this instruction set, or adds it after the others."""
     begin = f"<!-- speed with {isa}: from scripts/compare-llama-cpp --write -->"
-    before = path.read_text()
-    block = re.compile(re.escape(begin) + ".*?" + re.escape(END), re.DOTALL)
-    table = f"{begin}\n{text}\n{END}"
-    if block.search(before):
-        path.write_text(block.sub(lambda _: table, before, count=1))
-    else:
-        path.write_text(f"{END}\n\nWith {isa}:\n\n{table}".join(before.rsplit(END, 1)))
+    if begin not in PAGE.read_text():
+        added = f"{END}\n\nWith {isa}:\n\n{begin}\n{END}"
+        PAGE.write_text(added.join(PAGE.read_text().rsplit(END, 1)))
+    page.replace(PAGE, begin, END, text)

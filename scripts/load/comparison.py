@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import statistics
+import sys
 
 import client
 import load
@@ -11,7 +12,10 @@ import workload
 from checks import release_times
 from server import ROOT, Server, llama_server, rope_cpu
 
-BEGIN, END = "<!-- load: from scripts/load --compare --write -->\n", "<!-- end of load -->\n"
+sys.path.append(str(ROOT / "scripts"))
+import page  # noqa: E402
+
+MARKS = "<!-- load: from scripts/load --compare --write -->", "<!-- end of load -->"
 SERVERS = {"rope-cpu": rope_cpu, "llama-server": llama_server}
 SLOTS = 4
 
@@ -26,7 +30,7 @@ def run(arguments):
     text = table(rounds, arguments)
     print(text)
     if arguments.write:
-        write(text)
+        page.replace(ROOT / "docs/performance.md", *MARKS, text)
 
 
 def measure(command, arguments):
@@ -73,18 +77,8 @@ def table(rounds, arguments):
         f"{cpu[1] if cpu else 'A processor'}, {os.cpu_count()} threads; {datetime.date.today()}. {arguments.clients} clients, "
         f"{SLOTS} slots, long prompts of {arguments.long:,} tokens; medians of {arguments.rounds} rounds of {arguments.seconds} s, in turns.",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def number(value):
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
-def write(text):
-    """In place of the table before."""
-    path = ROOT / "docs/performance.md"
-    before, found = path.read_text(), re.escape(BEGIN) + ".*?" + re.escape(END)
-    after, count = re.subn(found, lambda _: BEGIN + text + END, before, flags=re.DOTALL)
-    if count != 1:
-        raise SystemExit(f"{path} has no place for the table: {BEGIN.strip()}")
-    path.write_text(after)
