@@ -1,5 +1,4 @@
-"""The speed of a whole model by the length of what it has read, in a context that is scaled to four times the trained
-one, for scripts/pictures."""
+"""Speed of a whole model by depth, in a context of four times the trained length, for scripts/pictures."""
 import json
 import time
 

@@ -1,8 +1,8 @@
 """Measures llama.cpp (or ik_llama.cpp) on one model: a program of its own, run with the python of an environment.
 
-It prints JSON lines: first what was compiled, then for each test the samples in tokens a second. A test is
-`prompt` tokens at once or `generation` tokens one by one, behind `depth` others that are read once. Of several
-sequences each has its own depth, and a step of generation computes one token of each.
+It prints JSON lines: first what was compiled, then for each test the samples in tokens a second. A test processes
+`prompt` tokens at once or generates `generation` tokens, after `depth` tokens that are computed once. With several
+sequences, each has its own `depth` tokens, and each step generates one token per sequence.
 """
 import argparse
 import ctypes

@@ -1,4 +1,4 @@
-"""What schemas do not say of the files of deploy/: see scripts/deployment."""
+"""Checks of the files in deploy/ that no schema covers: see scripts/deployment."""
 import ast
 import os
 import pathlib

@@ -1,10 +1,10 @@
 """Puts `rope-cpu serve` with SmolLM2 under load, and checks what must hold then.
 
 1. Four slots generate at least twice as many tokens in a second as one.
-2. A short prompt that comes while a long one is read has its first token within two micro-batches.
-3. Clients ask without pause: short and long prompts, some leave early, and one more client is hostile. No well-formed request
-   fails, what is hostile is refused, and after the warm-up memory does not grow.
-4. A client that goes away frees its slot.
+2. While a long prompt is processed, a short one gets its first token within two micro-batches.
+3. Clients send short and long prompts without pause. Some disconnect early, and one more client is hostile. No well-formed
+   request fails, hostile requests are refused, and memory does not grow after the warm-up.
+4. A closed connection frees its slot.
 
 usage: python3 scripts/load [--seconds N] [--long N] [--only 1,2,...]          (some minutes; --seconds 20 --long 1024: short)
        python3 scripts/load --compare [--seconds N] [--rounds N] [--write]   (the same load for llama-server, in turns)

@@ -51,7 +51,7 @@ def slots(arguments):
 
 
 def first_token(arguments):
-    """A short prompt that comes while a long one is read has its first token within two micro-batches."""
+    """While a long prompt is processed, a short one gets its first token within two micro-batches."""
     steps = []
     with Server(rope_cpu(4, workload.context(arguments.long))) as server:
         server.wait()

@@ -1,4 +1,4 @@
-"""What the clients ask: short and long prompts, and answers that are not waited for."""
+"""The clients' requests: short and long prompts, some of them cancelled."""
 import itertools
 import random
 import threading
