@@ -42,6 +42,11 @@ pub enum Error {
     #[error("the adapter changes tensor {0}, which is not a matrix: this is not supported")]
     NotMatrix(String),
     #[error(
+        "the adapter changes tensor {0} and not the tensors of all experts of the layer with the same \
+         rank and alpha: change all of them alike, or none"
+    )]
+    OneExpert(String),
+    #[error(
         "tensor {name}.lora_a has shape {a:?} and {name}.lora_b {b:?}, which do not fit the model's \
          {model:?}: the adapter is for another model"
     )]
@@ -82,7 +87,7 @@ pub(super) struct LowRank<'a> {
 }
 
 /// The parts of the factor `s` of a term that the adapter determines.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 pub(super) struct Factor {
     /// The index of the adapter.
     adapter: usize,

@@ -285,6 +285,57 @@ fn a_foreign_adapter_is_refused_by_what_is_foreign() {
     }
 }
 
+/// In files with one tensor for each expert, all experts of a layer are changed alike, or none.
+#[test]
+fn experts_in_tensors_of_their_own_are_changed_alike() {
+    let together = Tiny::named("llama-experts");
+    let apart = Tiny { experts_apart: true, ..together.clone() };
+    let (columns, rows, experts) = (together.embedding, together.feed_forward, 5);
+    assert_eq!(together.experts.unwrap().0, experts);
+    let base = || {
+        let mut b = together.adapter();
+        b.tensors.clear();
+        b.data.clear();
+        b
+    };
+    let values = |len: usize| (0..len).map(|i| ((i * 61 % 127) as f32 - 63.0) / 200.0);
+    let half = |b: Builder, name: &str, part: &str, dims: &[usize]| {
+        let values: Vec<f32> = values(dims.iter().product()).collect();
+        let dims: Vec<u64> = dims.iter().map(|&n| n as u64).collect();
+        add_tensor(b, &format!("{name}.weight.lora_{part}"), &dims, &values)
+    };
+    let one = |b: Builder, expert: usize, rank: usize| {
+        let name = format!("blk.0.ffn_up.{expert}");
+        half(half(b, &name, "a", &[columns, rank]), &name, "b", &[rank, rows])
+    };
+    let error =
+        |adapters: &[(Builder, f32)]| load(&apart.builder(), adapters).unwrap_err().to_string();
+    let refused = |adapters: &[(Builder, f32)], expert: usize| {
+        let error = error(adapters);
+        let expected =
+            format!("the adapter changes tensor blk.0.ffn_up.{expert}.weight and not the");
+        assert!(error.contains(&expected), "{error}");
+    };
+    let all = |rank: usize| (0..experts).fold(base(), |b, expert| one(b, expert, rank));
+    refused(&[(one(base(), 3, 4), 1.0)], 3);
+    refused(&[(one(base(), 0, 4), 1.0)], 0);
+    let wider = (0..experts).fold(base(), |b, expert| one(b, expert, 4 + 20 * (expert / 4)));
+    refused(&[(wider, 1.0)], 4);
+    refused(&[(all(4), 1.0), (one(base(), 1, 4), 1.0)], 1);
+
+    // The halves of each expert have the same values, as in `one`.
+    let repeated = |b: Builder, part: &str, dims: [usize; 2]| {
+        let each: Vec<f32> = values(dims[0] * dims[1]).collect();
+        let dims = [dims[0] as u64, dims[1] as u64, experts as u64];
+        let name = format!("blk.0.ffn_up_exps.weight.lora_{part}");
+        add_tensor(b, &name, &dims, &each.repeat(experts))
+    };
+    let stacked = repeated(repeated(base(), "a", [columns, 4]), "b", [4, rows]);
+    let found = adapted(&apart, &[(all(4), SCALE)], &How::default());
+    assert!(found == adapted(&together, &[(stacked, SCALE)], &How::default()));
+    assert!(difference(&found, &once(&together, 0.0)) > 100.0 * BOUND);
+}
+
 #[test]
 fn norms_are_named_and_alpha_may_be_missing() {
     let tiny = Tiny::named("qwen2");

@@ -192,7 +192,20 @@ impl<'g, 'a> TensorReader<'g, 'a> {
         if !self.has(&format!("{name}.0")) {
             return Err(Error::MissingTensor(format!("{together}.weight")));
         }
-        (0..count).map(|i| self.linear(&format!("{name}.{i}"), rows, columns)).collect()
+        let name = |expert: usize| format!("{name}.{expert}");
+        let all = (0..count).map(|i| self.linear(&name(i), rows, columns));
+        let all = all.collect::<Result<Vec<_>, _>>()?;
+        let factors = |expert: &SegmentTensors<'_>| {
+            expert.low_rank.iter().map(|low| low.factor).collect::<Vec<_>>()
+        };
+        // The products of all experts share the buffers of low-rank terms.
+        match all.iter().position(|expert| factors(expert) != factors(&all[0])) {
+            None => Ok(all),
+            Some(other) => {
+                let changed = if all[other].low_rank.is_empty() { 0 } else { other };
+                Err(adapter::Error::OneExpert(format!("{}.weight", name(changed))).into())
+            }
+        }
     }
 
     /// Reads the matrices of all heads, of `rows` each, from `name.weight`. No adapter may change them.
