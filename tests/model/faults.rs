@@ -114,6 +114,31 @@ fn each_fault_names_the_key_or_tensor() {
     }
 }
 
+/// Layers that do not rotate have heads of pairs, too.
+#[test]
+fn an_odd_number_of_dimensions_that_rotate_is_named() {
+    let tiny = Tiny::named("muse-glimmer");
+    let with = |numbers: [(&str, u32); 2]| {
+        let mut b = tiny.builder();
+        let name = b"rope.dimension_count";
+        b.keys.retain(|entry| !entry.windows(name.len()).any(|part| part == name));
+        numbers.into_iter().fold(b, |b, (suffix, number)| {
+            let key = format!("muse-glimmer.rope.dimension_count{suffix}");
+            b.key(key, U32, number.to_le_bytes())
+        })
+    };
+    for (numbers, expected) in [([5, 8], " is 5"), ([8, 7], "_swa is 7")] {
+        assert_eq!(
+            error(with([("", numbers[0]), ("_swa", numbers[1])])),
+            format!(
+                "metadata key muse-glimmer.rope.dimension_count{expected}: must be even: the elements of a \
+                 head rotate in pairs"
+            )
+        );
+    }
+    load(&with([("", 6), ("_swa", 8)]), &[]).unwrap();
+}
+
 /// A key of another family: results without it would be wrong.
 #[test]
 fn an_unread_key_that_would_change_results_is_named() {

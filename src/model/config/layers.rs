@@ -269,6 +269,7 @@ fn attention(
     let scale = keys.positive("attention.scale")?;
     let n_rot = keys.size_or(ROTATED, HEAD_DIM_MAX, head_dims[0])?;
     let window_n_rot = of_windows(keys, ROTATED, HEAD_DIM_MAX)?.unwrap_or(n_rot);
+    check_pairs(keys, [("", n_rot), ("_swa", window_n_rot)])?;
     let window_dims = [
         of_windows(keys, KEY_LENGTH, HEAD_DIM_MAX)?,
         of_windows(keys, VALUE_LENGTH, DIMENSION_MAX)?,
@@ -348,6 +349,19 @@ fn of_windows(keys: &Keys<'_, '_>, key: &str, max: usize) -> Result<Option<usize
     let key = format!("{key}_swa");
     let has = keys.metadata.get(&keys.name(&key)).is_some();
     has.then(|| keys.size(&key, max)).transpose()
+}
+
+/// Checks that the elements of a head that rotate are pairs. Heads of layers that do not rotate have the
+/// same order in the file.
+fn check_pairs(keys: &Keys<'_, '_>, n_rot: [(&str, usize); 2]) -> Result<(), Error> {
+    match n_rot.into_iter().find(|(_, n_rot)| !n_rot.is_multiple_of(2)) {
+        None => Ok(()),
+        Some((suffix, n_rot)) => Err(Error::Value {
+            key: keys.name(&format!("{ROTATED}{suffix}")),
+            value: n_rot.to_string(),
+            reason: "must be even: the elements of a head rotate in pairs".into(),
+        }),
+    }
 }
 
 /// Checks the numbers of query and KV heads of a layer, and the lengths of keys and values and of
