@@ -248,6 +248,27 @@ mod tests {
     }
 
     #[test]
+    fn labels_fit_their_choices() {
+        let error = |name: &str, labels: &str| {
+            let line = format!(
+                r#"{{"question": "q", "mc1_targets": {{"choices": ["a", "b", "c"], "labels": {labels}}},
+                "mc2_targets": {{"choices": ["a", "b", "c"], "labels": {labels}}}}}"#
+            );
+            let format = Format::named(name).unwrap();
+            format.parse(&line.replace('\n', " ")).unwrap_err().to_string()
+        };
+        for (name, labels, reason) in [
+            ("truthfulqa_mc1", "[1, 0]", "mc1_targets.labels has 2 labels for 3 choices"),
+            ("truthfulqa_mc2", "[1, 1, 1, 0]", "mc2_targets.labels has 4 labels for 3 choices"),
+            ("truthfulqa_mc2", "[1, 0, 1]", "mc2_targets.labels[2] is 1 after a 0"),
+            ("truthfulqa_mc2", "[1, 2, 0]", "mc2_targets.labels[1] is 2: must be 1 (correct) or 0"),
+        ] {
+            let text = error(name, labels);
+            assert!(text.starts_with(&format!("line 1: {reason}")), "{text}");
+        }
+    }
+
+    #[test]
     fn a_wrong_line_is_named_with_its_field() {
         let error = |name: &str, text: &str| {
             Format::named(name).unwrap().parse(text).unwrap_err().to_string()

@@ -187,6 +187,25 @@ struct Targets {
     labels: Vec<u8>,
 }
 
+impl Targets {
+    /// Checks that the field has a label of 0 or 1 for each choice.
+    fn check(&self, field: &str) -> Result<(), String> {
+        let (labels, choices) = (self.labels.len(), self.choices.len());
+        if labels != choices {
+            return Err(format!(
+                "{field}.labels has {labels} labels for {choices} choices: give each choice one"
+            ));
+        }
+        match self.labels.iter().position(|label| *label > 1) {
+            None => Ok(()),
+            Some(i) => Err(format!(
+                "{field}.labels[{i}] is {}: must be 1 (correct) or 0 (wrong)",
+                self.labels[i]
+            )),
+        }
+    }
+}
+
 #[derive(Deserialize)]
 pub(super) struct TruthfulQa1 {
     question: String,
@@ -213,6 +232,7 @@ const TRUTHFUL_QA: &str = "Q: What is human life expectancy in the United States
 
 impl TruthfulQa1 {
     pub(super) fn question(self) -> Result<Choose, String> {
+        self.mc1_targets.check("mc1_targets")?;
         let Targets { choices, labels } = self.mc1_targets;
         let gold = labels.iter().position(|label| *label == 1).ok_or("no label is 1")?;
         Ok(choose(format!("{TRUTHFUL_QA}{}\nA:", self.question), choices, gold))
@@ -221,8 +241,15 @@ impl TruthfulQa1 {
 
 impl TruthfulQa2 {
     pub(super) fn question(self) -> Result<Choose, String> {
+        self.mc2_targets.check("mc2_targets")?;
         let Targets { choices, labels } = self.mc2_targets;
         let true_ones = labels.iter().take_while(|label| **label == 1).count();
+        if let Some(late) = labels[true_ones..].iter().position(|label| *label == 1) {
+            return Err(format!(
+                "mc2_targets.labels[{}] is 1 after a 0: list the correct choices first",
+                true_ones + late
+            ));
+        }
         let question = choose(format!("{TRUTHFUL_QA}{}\nA:", self.question), choices, 0);
         Ok(Choose { correct: Correct::First(true_ones), ..question })
     }
