@@ -205,6 +205,12 @@ fn invalid_tasks_are_reported() {
     let long = write("c.jsonl", "{\"prompt\": \"abc\", \"answers\": \"a\", \"tokens\": 100}\n");
     eval(&[&format!("generation={long}"), "-c", "64"])
         .refused(2, &["generation: question 1 has 10", "more than the length of 64"]);
+    let endless = write(
+        "d.jsonl",
+        "{\"prompt\": \"abc\", \"answers\": \"a\", \"tokens\": 18446744073709551615}\n",
+    );
+    eval(&[&format!("generation={endless}"), "-c", "64"])
+        .refused(2, &["generation: question 1 has 18446744073709551615 tokens"]);
     eval(&["vt", "-c", "900", "--chat"]).refused(2, &["--chat: the model has no chat template"]);
     eval(&["vt", "-c", "1900", "--report", "/no/such/folder/x"])
         .refused(2, &["/no/such/folder/x.html"]);

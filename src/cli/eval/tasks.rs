@@ -257,7 +257,7 @@ impl<'t, 'a> Tasks<'t, 'a> {
                     }
                     Question::Answer(question) => {
                         let prompt = self.prompt(&question.text(), "")?;
-                        let tokens = prompt.len() + question.tokens;
+                        let tokens = prompt.len().saturating_add(question.tokens);
                         let sample = Sample::Answer {
                             prompt,
                             tokens_max: question.tokens,
