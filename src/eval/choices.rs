@@ -1,16 +1,40 @@
 //! The likelihood of several continuations, for questions with choices.
 
+use thiserror::Error;
+
 use super::likelihood::Softmax;
 use crate::{
     Token,
-    model::{Engine, Error, Feed, Output, Role, Sequence},
+    model::{self, Engine, Feed, Output, Role, Sequence},
     tokenizer::{Ends, Special, Tokenizer, common_prefix},
 };
+
+/// Why choices have no likelihood.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The model cannot be computed.
+    #[error(transparent)]
+    Model(#[from] model::Error),
+    /// A choice has no token, or none before it.
+    #[error(
+        "choice {} starts at token {start} of {tokens}: it needs a token of its own and one before it; \
+         lengthen the choice or the text before it",
+        choice + 1
+    )]
+    Start {
+        /// The index of the choice.
+        choice: usize,
+        /// The number of tokens before the continuation.
+        start: usize,
+        /// The number of all tokens.
+        tokens: usize,
+    },
+}
 
 /// A text with a continuation to score.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Continuation {
-    /// The tokens of both: at least one before the continuation.
+    /// The tokens of both: at least one of each.
     pub tokens: Vec<Token>,
     /// The number of tokens before the continuation.
     pub start: usize,
@@ -32,21 +56,45 @@ impl Continuation {
     }
 }
 
+/// Checks that each choice can be scored.
+///
+/// # Errors
+/// If a choice has no token, or no token before it.
+///
+/// ```
+/// use rope_cpu::eval::choices::{Continuation, check};
+///
+/// let choice = |start| Continuation { tokens: vec![7, 8, 9], start };
+/// assert!(check(&[choice(1), choice(2)]).is_ok());
+/// assert!(check(&[choice(0)]).is_err() && check(&[choice(3)]).is_err());
+/// ```
+pub fn check(choices: &[Continuation]) -> Result<(), Error> {
+    let wrong = |choice: &Continuation| !(1..choice.tokens.len()).contains(&choice.start);
+    match choices.iter().position(wrong) {
+        None => Ok(()),
+        Some(choice) => {
+            let Continuation { tokens, start } = &choices[choice];
+            Err(Error::Start { choice, start: *start, tokens: tokens.len() })
+        }
+    }
+}
+
 /// Returns the log-likelihood of each continuation, in nats; NaN if logits are not finite. `base` keeps the tokens that all of
 /// them start with, for the next call.
 ///
 /// # Errors
-/// If the model cannot be computed, or a text has no token before its continuation.
+/// As for [`check`], or if the model cannot be computed.
 pub fn log_likelihoods(
     engine: &mut Engine,
     base: &mut Sequence,
     choices: &[Continuation],
 ) -> Result<Vec<f64>, Error> {
+    check(choices)?;
     let Some(first) = choices.first() else { return Ok(Vec::new()) };
     // The logits of the last token before a continuation are needed.
-    let shared = choices.iter().map(|choice| {
-        common_prefix(&first.tokens, &choice.tokens).min(choice.start.saturating_sub(1))
-    });
+    let shared = choices
+        .iter()
+        .map(|choice| common_prefix(&first.tokens, &choice.tokens).min(choice.start - 1));
     let shared = shared.min().unwrap_or_default();
     let reused = base.truncate(common_prefix(base.tokens(), &first.tokens[..shared]));
     feed(engine, &mut [base], &[(&first.tokens[reused..shared], usize::MAX)], &mut |_, _, _| {})?;
@@ -55,8 +103,8 @@ pub fn log_likelihoods(
     let read: Vec<(&[Token], usize)> = choices
         .iter()
         .map(|choice| {
-            let last = choice.tokens.len().saturating_sub(1).max(shared);
-            (&choice.tokens[shared..last], choice.start.saturating_sub(1))
+            let last = choice.tokens.len() - 1;
+            (&choice.tokens[shared..last], choice.start - 1)
         })
         .collect();
     let mut sums = vec![0.0; choices.len()];
@@ -75,7 +123,7 @@ fn feed(
     sequences: &mut [&mut Sequence],
     tokens: &[(&[Token], usize)],
     each: &mut dyn FnMut(usize, usize, &[f32]),
-) -> Result<(), Error> {
+) -> Result<(), model::Error> {
     let feeds = sequences.iter_mut().zip(tokens).map(|(sequence, (tokens, from))| Feed {
         sequence,
         tokens,

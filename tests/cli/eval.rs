@@ -202,6 +202,13 @@ fn invalid_tasks_are_reported() {
         2,
         &["b.jsonl: line 2: missing field `choices`; choices has the fields query, choices, gold"],
     );
+    // No letter of the question is a token, and the model adds none before it.
+    let unknown =
+        write("e.jsonl", "{\"query\": \"1\", \"choices\": [\"a\", \"b\"], \"gold\": 1}\n");
+    let file = tiny_reader(1, false);
+    let model = file.path().to_str().unwrap();
+    run(&["eval", "-m", model, &format!("choices={unknown}"), "-c", "64"])
+        .refused(2, &["choices: question 1: choice 1 starts at token 0 of 2: it needs a token"]);
     let long = write("c.jsonl", "{\"prompt\": \"abc\", \"answers\": \"a\", \"tokens\": 100}\n");
     eval(&[&format!("generation={long}"), "-c", "64"])
         .refused(2, &["generation: question 1 has 10", "more than the length of 64"]);

@@ -2,7 +2,7 @@
 
 use rope_cpu::{
     eval::{
-        choices::{Continuation, log_likelihoods},
+        choices::{Continuation, Error, log_likelihoods},
         likelihood::Softmax,
     },
     rope::Flags,
@@ -56,4 +56,22 @@ fn choices_side_by_side_have_the_bits_of_each_alone() {
             }
         });
     }
+}
+
+/// Such a choice would have a likelihood of 1.
+#[test]
+fn a_choice_without_a_token_or_a_token_before_it_is_an_error() {
+    let tiny = Tiny::llama();
+    let choice = |start: usize| Continuation { tokens: tokens(&tiny, 5), start };
+    with_engine(&tiny, &How::default(), |engine| {
+        let mut base = engine.sequence();
+        for start in [0, 5, 6] {
+            let choices = [choice(4), choice(start)];
+            match log_likelihoods(engine, &mut base, &choices).unwrap_err() {
+                Error::Start { choice: 1, start: found, tokens: 5 } => assert_eq!(found, start),
+                error => panic!("{error}"),
+            }
+        }
+        assert!(log_likelihoods(engine, &mut base, &[choice(4)]).unwrap()[0] < 0.0);
+    });
 }

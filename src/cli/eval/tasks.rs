@@ -8,7 +8,7 @@ use rope_cpu::{
     Token,
     chat::{Message, Role, Template},
     eval::{
-        choices::Continuation,
+        choices::{self, Continuation},
         passkey::{self, Prompts},
         ruler::{self, Documents, Material},
         task_file::{FORMATS, Format, Question},
@@ -252,6 +252,13 @@ impl<'t, 'a> Tasks<'t, 'a> {
                             .iter()
                             .map(|(text, choice)| Continuation::new(self.tokenizer, text, choice))
                             .collect();
+                        choices::check(&choices).map_err(|e| {
+                            Error::usage(format_args!(
+                                "{}: question {}: {e}",
+                                task.name,
+                                number + 1
+                            ))
+                        })?;
                         let longest = choices.iter().map(|choice| choice.tokens.len()).max();
                         (Sample::Choose(choices), longest.unwrap_or_default())
                     }
