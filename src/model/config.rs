@@ -20,7 +20,7 @@ pub use self::{
 };
 use self::{keys::Keys, layers::Layers};
 use super::{
-    Architecture, EMBEDDINGS, Error, PREDICTOR_INPUT,
+    Architecture, EMBEDDINGS, Error, PREDICTOR_INPUT, Pooling,
     architecture::{Norm, Recurrent, Scales},
 };
 use crate::gguf::{Gguf, Metadata};
@@ -73,6 +73,8 @@ pub struct Config {
     pub attention_soft_cap: Option<f32>,
     /// The soft cap of logits.
     pub logit_soft_cap: Option<f32>,
+    /// How embeddings of tokens become the embedding of a text; the mean if the file does not say it.
+    pub pooling: Pooling,
 }
 
 /// The largest dimension: larger than in any model, and so small that the product of a few
@@ -176,6 +178,7 @@ impl Config {
             logit_scale: scales.logits,
             attention_soft_cap: soft_cap(0, "attn_logit_softcapping")?,
             logit_soft_cap: soft_cap(1, "final_logit_softcapping")?,
+            pooling: pooling(keys)?,
         })
     }
 
@@ -249,6 +252,17 @@ impl Config {
         let layers = self.attention().filter(|layer| layer.rotation == rotation);
         layers.map(|layer| layer.n_rot).max()
     }
+}
+
+/// Reads how embeddings of tokens become the embedding of a text.
+fn pooling(keys: &Keys<'_, '_>) -> Result<Pooling, Error> {
+    let key = keys.name("pooling_type");
+    let Some(value) = keys.metadata.get(&key) else { return Ok(Pooling::Mean) };
+    value.integer().and_then(Pooling::numbered).ok_or_else(|| Error::Value {
+        key,
+        value: value.to_string(),
+        reason: "must be 0 (none), 1 (mean), 2 (cls), 3 (last) or 4 (rank)".into(),
+    })
 }
 
 /// The factors of embeddings, of the outputs of branches and of logits.

@@ -40,15 +40,12 @@ impl Pooling {
 
     /// Returns the pooling that a model was trained with, [`Pooling::Mean`] if its file gives none.
     pub fn of(model: &Model) -> Self {
-        let key = format!("{}.pooling_type", model.config().architecture.name);
-        // The numbers are from `enum llama_pooling_type` in llama.h.
-        match model.metadata().u32(&key).ok().flatten() {
-            Some(0) => Pooling::None,
-            Some(2) => Pooling::Cls,
-            Some(3) => Pooling::Last,
-            Some(4) => Pooling::Rank,
-            _ => Pooling::Mean,
-        }
+        model.config().pooling
+    }
+
+    /// Returns the pooling with a number of `enum llama_pooling_type` in llama.h.
+    pub(super) fn numbered(number: i128) -> Option<Self> {
+        usize::try_from(number).ok().and_then(|number| Self::ALL.get(number).copied())
     }
 }
 

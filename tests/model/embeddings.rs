@@ -304,6 +304,29 @@ fn doubles(x: &[f32]) -> Vec<f64> {
     x.iter().map(|x| f64::from(*x)).collect()
 }
 
+#[test]
+fn the_pooling_of_a_file_is_its_number_and_nothing_else() {
+    let with = |kind: u32, value: Vec<u8>| {
+        load(&Tiny::named("bert").builder().key("bert.pooling_type", kind, value), &[])
+    };
+    for (number, pooling) in (0u32..).zip(Pooling::ALL) {
+        let model = with(U32, number.to_le_bytes().into()).unwrap();
+        assert_eq!(Pooling::of(&model), pooling);
+    }
+    assert_eq!(Pooling::of(&load(&Tiny::named("bert").builder(), &[]).unwrap()), Pooling::Mean);
+    for (kind, value, shown) in
+        [(STRING, string("cls"), "\"cls\""), (U32, 7u32.to_le_bytes().into(), "7")]
+    {
+        assert_eq!(
+            with(kind, value).unwrap_err().to_string(),
+            format!(
+                "model.gguf: metadata key bert.pooling_type is {shown}: must be 0 (none), 1 (mean), 2 (cls), \
+                 3 (last) or 4 (rank)"
+            )
+        );
+    }
+}
+
 /// EmbeddingGemma has two layers after pooling.
 #[test]
 fn dense_layers_follow_pooling() {
