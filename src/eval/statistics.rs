@@ -45,11 +45,33 @@ impl Interval {
     ///
     /// Equal values have an interval of width 0, which says nothing about other samples.
     pub fn of(values: &[f64]) -> Self {
-        let mean = Spread::of(values).mean;
-        let mut random = Random::new(&[values.len() as u64]);
+        Self::of_groups(&[values])
+    }
+
+    /// Computes the mean of the means of several groups, and its interval like [`Interval::of`] with
+    /// resamples of each group by itself (stratified bootstrap). Empty groups do not count.
+    ///
+    /// ```
+    /// use rope_cpu::eval::statistics::Interval;
+    ///
+    /// let interval = Interval::of_groups(&[&[1.0], &[0.0; 9]]);
+    /// assert_eq!((interval.mean, interval.low, interval.high), (0.5, 0.5, 0.5));
+    /// ```
+    pub fn of_groups(groups: &[&[f64]]) -> Self {
+        let groups = || groups.iter().filter(|group| !group.is_empty());
+        if groups().next().is_none() {
+            return Interval { mean: 0.0, low: 0.0, high: 0.0 };
+        }
+        let count = groups().count() as f64;
+        let mean = groups().map(|group| Spread::of(group).mean).sum::<f64>() / count;
+        let lengths: Vec<u64> = groups().map(|group| group.len() as u64).collect();
+        let mut random = Random::new(&lengths);
         let mut resample = |_| {
-            let drawn = values.iter().map(|_| values[random.below(values.len())]);
-            drawn.sum::<f64>() / values.len().max(1) as f64
+            let mean = |group: &&[f64]| {
+                let drawn = group.iter().map(|_| group[random.below(group.len())]);
+                drawn.sum::<f64>() / group.len() as f64
+            };
+            groups().map(mean).sum::<f64>() / count
         };
         let mut means: Vec<f64> = (0..RESAMPLES).map(&mut resample).collect();
         means.sort_by(f64::total_cmp);
@@ -118,6 +140,23 @@ mod tests {
         assert!((high - (0.6 + 1.96 * 0.049)).abs() < 0.02, "{high}");
         assert_eq!(Interval::of(&[0.5; 3]), Interval { mean: 0.5, low: 0.5, high: 0.5 });
         assert_eq!(Interval::of(&[]), Interval { mean: 0.0, low: 0.0, high: 0.0 });
+    }
+
+    #[test]
+    fn groups_count_alike_and_are_drawn_apart() {
+        // A mean of 0.6 of 100 values, and of 0.4 of 25: the standard errors 0.049 and 0.098 of the
+        // means give half the root of their squares' sum.
+        let of = |ones: usize, all: usize| -> Vec<f64> {
+            (0..all).map(|i| f64::from(u8::from(i < ones))).collect()
+        };
+        let Interval { mean, low, high } = Interval::of_groups(&[&of(60, 100), &[], &of(10, 25)]);
+        assert!((mean - 0.5).abs() < 1e-15, "{mean}");
+        let half = 1.96 * 0.049f64.hypot(0.098) / 2.0;
+        assert!((low - (0.5 - half)).abs() < 0.02, "{low}");
+        assert!((high - (0.5 + half)).abs() < 0.02, "{high}");
+        // The difference of the groups adds nothing to the interval.
+        let apart = Interval::of_groups(&[&[1.0; 3], &[0.0; 50]]);
+        assert_eq!(apart, Interval { mean: 0.5, low: 0.5, high: 0.5 });
     }
 
     #[test]

@@ -40,13 +40,13 @@ pub struct Cell {
     /// are equivalent to it.
     pub comparison: Option<Comparison>,
     pub seconds: f64,
-    /// The score of each sample, by its number.
-    scores: Vec<Option<f64>>,
+    /// The score of each sample by its number, for each task. Tasks count alike.
+    scores: Vec<Vec<Option<f64>>>,
 }
 
 /// A paired comparison with the first method at the same length.
 pub struct Comparison {
-    /// The mean difference.
+    /// The mean difference, of several tasks the mean of their mean differences.
     pub difference: f64,
     /// The probability of such a difference by chance, adjusted for all comparisons of the table.
     pub probability: f64,
@@ -88,7 +88,7 @@ impl Summary {
                         record.and_then(|r| r.scores.get(index).copied())
                     };
                     let seconds = records.iter().flatten().map(|record| record.seconds).sum();
-                    Cell::new(records.iter().map(score).collect(), seconds)
+                    Cell::new(vec![records.iter().map(score).collect()], seconds)
                 };
                 let cells = by_method().map(|runs| runs.iter().map(cell).collect()).collect();
                 tables.push(Table {
@@ -141,9 +141,12 @@ impl Table {
         let mut compared = Vec::new();
         for (method, cells) in self.cells.iter().enumerate().skip(1) {
             for (length, cell) in cells.iter().enumerate() {
-                let pairs = cell.scores.iter().zip(&self.cells[0][length].scores);
-                let differences = pairs.filter_map(|(own, first)| Some((*own)? - (*first)?));
-                let differences: Vec<f64> = differences.collect();
+                let tasks = cell.scores.iter().zip(&self.cells[0][length].scores);
+                let differences = tasks.map(|(own, first)| {
+                    let pairs = own.iter().zip(first);
+                    pairs.filter_map(|(own, first)| Some((*own)? - (*first)?)).collect()
+                });
+                let differences = balanced(differences.collect());
                 if !differences.is_empty() {
                     compared.push((method, length, differences));
                 }
@@ -160,20 +163,39 @@ impl Table {
 }
 
 impl Cell {
-    fn new(scores: Vec<Option<f64>>, seconds: f64) -> Self {
-        let known: Vec<f64> = scores.iter().flatten().copied().collect();
-        let interval = Interval::of(&known);
-        Cell { count: known.len(), interval, comparison: None, seconds, scores }
+    fn new(scores: Vec<Vec<Option<f64>>>, seconds: f64) -> Self {
+        let known = scores.iter().map(|task| task.iter().flatten().copied().collect());
+        let known: Vec<Vec<f64>> = known.collect();
+        let tasks: Vec<&[f64]> = known.iter().map(Vec::as_slice).collect();
+        let interval = Interval::of_groups(&tasks);
+        let count = known.iter().map(Vec::len).sum();
+        Cell { count, interval, comparison: None, seconds, scores }
     }
+}
+
+/// Scales the values of each group so that the mean of all is the mean of the groups' means. The test of
+/// pairs flips signs, so it holds for any scale.
+fn balanced(groups: Vec<Vec<f64>>) -> Vec<f64> {
+    let groups: Vec<Vec<f64>> = groups.into_iter().filter(|group| !group.is_empty()).collect();
+    let share = groups.iter().map(Vec::len).sum::<usize>() as f64 / groups.len() as f64;
+    let scaled = groups.into_iter().flat_map(|group| {
+        let scale = share / group.len() as f64;
+        group.into_iter().map(move |value| value * scale)
+    });
+    scaled.collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn cell(tasks: &[&[f64]]) -> Cell {
+        let tasks = tasks.iter().map(|scores| scores.iter().copied().map(Some).collect());
+        Cell::new(tasks.collect(), 1.0)
+    }
+
     fn table(scores: [&[f64]; 3]) -> Table {
-        let cells =
-            scores.map(|scores| vec![Cell::new(scores.iter().copied().map(Some).collect(), 1.0)]);
+        let cells = scores.map(|scores| vec![cell(&[scores])]);
         let mut table = Table { task: "t".into(), metric: "m", samples: 20, cells: cells.into() };
         table.compare();
         table
@@ -194,5 +216,28 @@ mod tests {
         assert_eq!((comparison.verdict(), comparison.probability), (None, 0.25));
         let worse = table([&all, &all, &none]);
         assert_eq!(worse.cells[2][0].comparison.as_ref().unwrap().verdict(), Some("worse"));
+    }
+
+    /// 40 needles and 5 questions: pooled, the questions would count an eighth of the needles.
+    #[test]
+    fn tasks_with_few_samples_count_like_others() {
+        let first = cell(&[&[1.0; 40], &[0.0; 5]]);
+        assert_eq!((first.count, first.interval.mean), (45, 0.5));
+        let other = cell(&[&[1.0; 40], &[1.0, 1.0, 1.0, 0.0, 0.0]]);
+        let mut table = Table {
+            task: "average".into(),
+            metric: "found",
+            samples: 45,
+            cells: vec![vec![first], vec![other]],
+        };
+        table.compare();
+        let cell = &table.cells[1][0];
+        let comparison = cell.comparison.as_ref().unwrap();
+        assert!((cell.interval.mean - 0.8).abs() < 1e-12, "{}", cell.interval.mean);
+        assert!((comparison.difference - 0.3).abs() < 1e-12, "{}", comparison.difference);
+        // Three pairs differ: 2 of 8 signs.
+        assert_eq!(comparison.probability, 0.25);
+        // All needles are found, so only questions are uncertain: 0.5 + 0.6 / 2 less at most half.
+        assert!(cell.interval.low >= 0.5 && cell.interval.high <= 1.0);
     }
 }
