@@ -42,6 +42,11 @@ pub enum Error {
     #[error("the adapter changes tensor {0}, which is not a matrix: this is not supported")]
     NotMatrix(String),
     #[error(
+        "the adapter changes tensor {0}, which is read without adapters: merge the adapter into the \
+         model"
+    )]
+    Fixed(String),
+    #[error(
         "the adapter changes tensor {0} and not the tensors of all experts of the layer with the same \
          rank and alpha: change all of them alike, or none"
     )]

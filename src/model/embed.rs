@@ -2,15 +2,15 @@
 
 use bytemuck::Zeroable;
 use rope_cpu_kernels::{
-    Cpu, Input, Matrix, Regime, Scratch,
+    Cpu, Input, Regime, Scratch,
     activations::{Span, quantize, spans_for},
     multiply,
 };
 
 use super::{
-    Engine, Error, Feed, Model, Output, Pooler, Pooling, Role,
+    Engine, Error, Feed, Model, Output, Pooler, Pooling, Role, adapter,
     products::Scaled,
-    weights::{Classifier, SegmentTensors},
+    weights::{Classifier, Segment, SegmentTensors},
 };
 use crate::Token;
 
@@ -94,23 +94,37 @@ impl Model {
     ///
     /// # Errors
     /// For [`Pooling::Rank`], if the model is no reranker: if it has neither a classifier nor logits
-    /// of the tokens `yes` and `no`.
+    /// of the tokens `yes` and `no`, or an adapter changes these logits.
     pub fn require_pooling(&self, pooling: Pooling) -> Result<(), Error> {
-        let ranks = self.weights().head.classifier.is_some() || self.answers().is_some();
-        match pooling == Pooling::Rank && !ranks {
-            true => Err(Error::NoClassifier.of(self.path())),
+        if pooling != Pooling::Rank || self.weights().head.classifier.is_some() {
+            return Ok(());
+        }
+        if self.answers().is_none() {
+            return Err(Error::NoClassifier.of(self.path()));
+        }
+        match self.output().is_some_and(|output| !output.additions.is_empty()) {
+            true => Err(Error::from(adapter::Error::Fixed("output.weight".into())).of(self.path())),
             false => Ok(()),
         }
     }
 
+    /// Returns the output head of a model with logits.
+    fn output(&self) -> Option<&Segment<'_>> {
+        self.weights().output.as_ref()?.segments.first()
+    }
+
     /// Returns the rows of the output head for the tokens `yes` and `no`, by which rerankers without
     /// a classifier answer (Qwen3).
-    fn answers(&self) -> Option<[Matrix<'_>; 2]> {
-        let head = self.weights().output.as_ref()?.segments.first()?;
+    fn answers(&self) -> Option<[SegmentTensors<'_>; 2]> {
+        let head = self.output()?;
         let tokenizer = self.tokenizer().ok()?;
         let row = |text: &str| {
             let row = tokenizer.token(text)? as usize;
-            (row < head.matrix.rows()).then(|| head.matrix.part(row..row + 1))
+            (row < head.matrix.rows()).then(|| SegmentTensors {
+                scale: head.scale,
+                bias: head.bias.map(|bias| &bias[row..=row]),
+                ..SegmentTensors::plain(head.matrix.part(row..row + 1))
+            })
         };
         Some([row("yes")?, row("no")?])
     }
@@ -135,7 +149,7 @@ impl Model {
             }
             None => {
                 let logits = self.answers().into_iter().flatten();
-                let logit = |row| product(cpu, &SegmentTensors::plain(row), &x);
+                let logit = |row: SegmentTensors<'_>| product(cpu, &row, &x);
                 softmax(&logits.flat_map(logit).collect::<Vec<_>>())
             }
         }

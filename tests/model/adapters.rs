@@ -336,6 +336,57 @@ fn experts_in_tensors_of_their_own_are_changed_alike() {
     assert!(difference(&found, &once(&together, 0.0)) > 100.0 * BOUND);
 }
 
+/// Tensors that are looked up, or multiplied after pooling, are read without adapters.
+#[test]
+fn an_adapter_of_a_tensor_that_is_read_without_adapters_is_refused() {
+    let refused = |tiny: &Tiny, file: &Builder, name: &str, [columns, rows]: [usize; 2]| {
+        let mut adapter = tiny.adapter();
+        adapter.tensors.clear();
+        adapter.data.clear();
+        for (half, [columns, rows]) in [("a", [columns, 2]), ("b", [2, rows])] {
+            let dims = [columns as u64, rows as u64];
+            let values = vec![0.5; columns * rows];
+            adapter = add_tensor(adapter, &format!("{name}.lora_{half}"), &dims, &values);
+        }
+        let error = load(file, &[(adapter, 1.0)]).unwrap_err().to_string();
+        let expected = format!("the adapter changes tensor {name}, which is read without adapters");
+        assert!(error.contains(&expected), "{error}");
+    };
+    let predictor = format!("blk.{}.nextn.embed_tokens.weight", Tiny::named("qwen35").layers);
+    // The models with tensors of their own, and with tensors that are added with this number of rows.
+    type Case<'n> = (Tiny, &'n [&'n str], &'n [(&'n str, Option<usize>)]);
+    let cases: [Case<'_>; 4] = [
+        (
+            Tiny::named("bert"),
+            &["token_types.weight", "position_embd.weight"],
+            &[("cls.weight", None), ("cls.output.weight", Some(3))],
+        ),
+        (
+            Tiny::named("gemma-embedding"),
+            &[],
+            &[("dense_2.weight", None), ("dense_3.weight", None)],
+        ),
+        (Tiny::named("gemma4"), &["per_layer_token_embd.weight"], &[]),
+        (Tiny { predicts_alone: true, ..Tiny::named("qwen35") }, &[&predictor], &[]),
+    ];
+    for (tiny, own, added) in cases {
+        let e = tiny.embedding;
+        let file = added.iter().fold(tiny.builder(), |b, (name, rows)| {
+            let rows = rows.unwrap_or(e);
+            add_tensor(b, name, &[e as u64, rows as u64], &vec![0.01; e * rows])
+        });
+        load(&file, &[]).unwrap();
+        for (name, rows) in added {
+            refused(&tiny, &file, name, [e, rows.unwrap_or(e)]);
+        }
+        for name in own {
+            let all = tiny.tensors();
+            let (_, shape) = all.iter().find(|(known, _)| known == name).unwrap();
+            refused(&tiny, &file, name, [shape[1], shape[0]]);
+        }
+    }
+}
+
 #[test]
 fn norms_are_named_and_alpha_may_be_missing() {
     let tiny = Tiny::named("qwen2");

@@ -361,10 +361,9 @@ fn a_classifier_scores_the_first_token_of_an_encoder() {
     close(&pooled(&file, Pooling::Rank, &text)[0][0], &[expected]);
 }
 
-/// Qwen3's rerankers answer yes or no.
-#[test]
-fn a_model_without_a_classifier_scores_by_yes_and_no() {
-    let tiny = Tiny::named("qwen3");
+/// Returns the file of the model with a tokenizer that has yes and no, and the logits of both after the
+/// text.
+fn answering(tiny: &Tiny, text: &[u32]) -> (Builder, [f64; 2]) {
     let mut texts: Vec<_> = (0..tiny.vocabulary).map(|i| format!("t{i}")).collect();
     (texts[7], texts[9]) = ("yes".into(), "no".into());
     let file = tiny
@@ -373,9 +372,33 @@ fn a_model_without_a_classifier_scores_by_yes_and_no() {
         .key("tokenizer.ggml.pre", STRING, string("gpt-2"))
         .key("tokenizer.ggml.tokens", ARRAY, strings(&texts))
         .key("tokenizer.ggml.merges", ARRAY, strings::<&str>(&[]));
+    let logits = forward(tiny, &Frequencies::new(tiny, 1.0), text);
+    (file, [7, 9].map(|token| f64::from(logits[text.len() - 1][token])))
+}
+
+/// The scale and the bias of the output head belong to these logits; an adapter of it is refused.
+#[test]
+fn yes_and_no_have_the_scale_and_the_bias_of_their_head() {
+    let tiny = Tiny { tied: false, ..Tiny::named("qwen3") };
     let text = [tokens(&tiny, 60)];
-    let logits = forward(&tiny, &Frequencies::new(&tiny, 1.0), &text[0]);
-    let [yes, no] = [7, 9].map(|token| f64::from(logits[59][token]));
+    let (file, [yes, no]) = answering(&tiny, &text[0]);
+    let bias: Vec<f32> = (0..tiny.vocabulary).map(|token| token as f32 / 8.0).collect();
+    let scaled = add_tensor(file.clone(), "output.scale", &[1], &[0.5]);
+    let scaled = add_tensor(scaled, "output.bias", &[bias.len() as u64], &bias);
+    let expected = 1.0 / (1.0 + ((no - yes) / 2.0 + 0.25).exp());
+    let found = pooled(&scaled, Pooling::Rank, &text)[0][0][0];
+    assert!((f64::from(found) - expected).abs() < 1e-4, "{found} {expected}");
+    let model = load(&file, &[(tiny.adapter(), 1.0)]).unwrap();
+    let error = model.require_pooling(Pooling::Rank).unwrap_err().to_string();
+    assert!(error.contains("the adapter changes tensor output.weight, which is read"), "{error}");
+}
+
+/// Qwen3's rerankers answer yes or no.
+#[test]
+fn a_model_without_a_classifier_scores_by_yes_and_no() {
+    let tiny = Tiny::named("qwen3");
+    let text = [tokens(&tiny, 60)];
+    let (file, [yes, no]) = answering(&tiny, &text[0]);
     let expected = 1.0 / (1.0 + (no - yes).exp());
     let found = pooled(&file, Pooling::Rank, &text)[0][0][0];
     assert!((f64::from(found) - expected).abs() < 1e-4, "{found} {expected}");

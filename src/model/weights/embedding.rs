@@ -3,7 +3,7 @@
 use super::{linear::SegmentTensors, reader::TensorReader};
 use crate::model::Error;
 
-/// The layers after pooling.
+/// The layers after pooling. No adapter may change them: they have no sequence with scales of adapters.
 pub struct EmbeddingHead<'a> {
     /// Layers of an embedding, without activations (EmbeddingGemma).
     pub dense: Vec<SegmentTensors<'a>>, // embedding -> inner, inner -> embedding
@@ -23,14 +23,14 @@ impl<'a> EmbeddingHead<'a> {
     pub fn load(reader: &TensorReader<'_, 'a>, embedding: usize) -> Result<Self, Error> {
         let dense = match reader.rows("dense_2") {
             Some(inner) => vec![
-                reader.linear("dense_2", inner, embedding)?,
-                reader.linear("dense_3", embedding, inner)?,
+                reader.fixed("dense_2", inner, embedding)?,
+                reader.fixed("dense_3", embedding, inner)?,
             ],
             None => Vec::new(),
         };
         let classifier = reader.rows("cls.output").map(|classes| {
-            let dense = reader.has("cls").then(|| reader.linear("cls", embedding, embedding));
-            let output = reader.linear("cls.output", classes, embedding)?;
+            let dense = reader.has("cls").then(|| reader.fixed("cls", embedding, embedding));
+            let output = reader.fixed("cls.output", classes, embedding)?;
             Ok::<_, Error>(Classifier { dense: dense.transpose()?, output })
         });
         Ok(EmbeddingHead { dense, classifier: classifier.transpose()? })

@@ -30,18 +30,21 @@ fn vector<'a>(tensor: &Tensor<'a>) -> Result<&'a [f32], Error> {
     }
 }
 
-/// Reads tensors by name, and records which ones were read.
+/// Reads tensors by name, and records which ones were read, with or without adapters.
 pub struct TensorReader<'g, 'a> {
     gguf: &'g Gguf<'a>,
     adapters: &'g [Adapter<'a>],
     split: &'a SplitKeys,
     used: RefCell<HashSet<String>>,
+    /// The tensors that adapters may change, as far as they were read, and skipped ones.
+    adapted: RefCell<HashSet<String>>,
 }
 
 impl<'g, 'a> TensorReader<'g, 'a> {
     /// Creates a reader of the tensors of a file and of `adapters`.
     pub fn new(gguf: &'g Gguf<'a>, adapters: &'g [Adapter<'a>], split: &'a SplitKeys) -> Self {
-        TensorReader { gguf, adapters, split, used: RefCell::default() }
+        let [used, adapted] = Default::default();
+        TensorReader { gguf, adapters, split, used, adapted }
     }
 
     /// Returns the keys' matrices of all heads of a layer, of files that join them with the values'.
@@ -50,9 +53,14 @@ impl<'g, 'a> TensorReader<'g, 'a> {
     }
 
     /// Checks that every tensor of the file was read, except for tensors of layers that are not used
-    /// and of a vision or audio part.
+    /// and of a vision or audio part; and that adapters change none that was read without them.
     pub fn finish(self, config: &Config) -> Result<(), Error> {
-        let used = self.used.into_inner();
+        let (used, adapted) = (self.used.into_inner(), self.adapted.into_inner());
+        let mut changed = self.adapters.iter().flat_map(|adapter| adapter.additions.keys());
+        if let Some(name) = changed.find(|name| used.contains(**name) && !adapted.contains(**name))
+        {
+            return Err(adapter::Error::Fixed(name.to_string()).into());
+        }
         let unused = self
             .gguf
             .tensors()
@@ -71,6 +79,7 @@ impl<'g, 'a> TensorReader<'g, 'a> {
     /// Marks a tensor as read, if the file has it.
     pub fn skip(&self, name: &str) {
         self.used.borrow_mut().insert(name.into());
+        self.adapted.borrow_mut().insert(name.into());
     }
 
     /// Returns the number of rows of the matrix `name.weight`, if the file has it.
@@ -104,14 +113,11 @@ impl<'g, 'a> TensorReader<'g, 'a> {
 
     /// Reads a matrix of type `f32` that no adapter may change.
     pub fn table(&self, name: &str, rows: usize, columns: usize) -> Result<&'a [f32], Error> {
-        if !self.low_rank(name).is_empty() {
-            return Err(adapter::Error::NotMatrix(name.into()).into());
-        }
         let table = self.find(name, &[columns, rows])?.map(vector).transpose()?;
         table.ok_or_else(|| Error::MissingTensor(name.into()))
     }
 
-    /// Reads a matrix.
+    /// Reads a matrix that no adapter may change, unless the caller reads [`TensorReader::low_rank`].
     pub fn matrix(&self, name: &str, rows: usize, columns: usize) -> Result<Matrix<'a>, Error> {
         let tensor = self.find(name, &[columns, rows])?;
         let tensor = tensor.ok_or_else(|| Error::MissingTensor(name.into()))?;
@@ -121,6 +127,7 @@ impl<'g, 'a> TensorReader<'g, 'a> {
 
     /// Returns the adapters' terms that are added to the products with a tensor.
     pub fn low_rank(&self, name: &str) -> Vec<LowRank<'a>> {
+        self.adapted.borrow_mut().insert(name.into());
         self.adapters.iter().filter_map(|adapter| adapter.addition(name)).collect()
     }
 
@@ -225,8 +232,20 @@ impl<'g, 'a> TensorReader<'g, 'a> {
     pub fn refuse_adapters(&self, name: &str) -> Result<(), Error> {
         match self.low_rank(name).is_empty() {
             true => Ok(()),
-            false => Err(adapter::Error::NotMatrix(name.into()).into()),
+            false => Err(adapter::Error::Fixed(name.into()).into()),
         }
+    }
+
+    /// Reads the matrix `name.weight`, and its scale and bias if the file has them. No adapter may
+    /// change it.
+    pub fn fixed(
+        &self,
+        name: &str,
+        rows: usize,
+        columns: usize,
+    ) -> Result<SegmentTensors<'a>, Error> {
+        self.refuse_adapters(&format!("{name}.weight"))?;
+        self.linear(name, rows, columns)
     }
 
     /// Reads `count` matrices of `rows` each from `name.weight`, if the file has it.
