@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use rope_cpu::model::{Engine, Error, Feed, Output, Place, Role};
 
 use crate::{
-    build::{ARRAY, Builder, F32, STRING, U32, array, string},
+    build::{ARRAY, BOOL, Builder, F32, STRING, U32, array, string},
     session::{How, load, logits, tokens, with_file, with_model, with_session},
     tiny::{Tiny, files::add_tensor},
 };
@@ -177,6 +177,33 @@ fn an_unread_key_that_would_change_results_is_named() {
     ] {
         accepted.unwrap();
     }
+}
+
+/// The weights of the experts of these families are a softmax, and sum to 1.
+#[test]
+fn another_choice_of_experts_is_named() {
+    for name in ["llama-experts", "qwen3moe", "gpt-oss"] {
+        let tiny = Tiny::named(name);
+        let family = tiny.architecture;
+        let with = |key: &str, kind: u32, value: &[u8]| {
+            load(&tiny.builder().key(format!("{family}.{key}"), kind, value), &[])
+        };
+        let gating = |number: u32| with("expert_gating_func", U32, &number.to_le_bytes());
+        let norm = |sums: u8| with("expert_weights_norm", BOOL, &[sums]);
+        for accepted in [gating(0), gating(1), gating(3), norm(1)] {
+            accepted.unwrap();
+        }
+        for (refused, key) in [(gating(2), "gating_func is 2"), (norm(0), "weights_norm is false")]
+        {
+            let message = refused.unwrap_err().to_string();
+            let expected = format!("{family}.expert_{key}: not supported in {family} models");
+            assert!(message.contains(&expected), "{message}");
+        }
+    }
+    // LFM2's experts may have sigmoids, which sum to 1, too.
+    let file = Tiny::named("lfm2moe").builder().key("lfm2moe.expert_weights_norm", BOOL, [0]);
+    let message = load(&file, &[]).unwrap_err().to_string();
+    assert!(message.contains("lfm2moe.expert_weights_norm is false: not supported"), "{message}");
 }
 
 /// ollama's files of models with vision hold both parts. The text is computed as without the other.

@@ -78,12 +78,15 @@ fn groups(keys: &Keys<'_, '_>, count: usize, used: usize) -> Result<Option<[usiz
 /// Reads how the scores of experts become probabilities.
 fn gating(keys: &Keys<'_, '_>, architecture: &Architecture) -> Result<Gating, Error> {
     const GATING: &str = "expert_gating_func";
+    if architecture.routing == RoutingKeys::None {
+        // The key stays unread, so that another value is refused.
+        return Ok(Gating::Softmax);
+    }
     let unset = matches!(keys.number(GATING)?, None | Some(0));
     match architecture.routing {
-        RoutingKeys::None => return Ok(Gating::Softmax),
         RoutingKeys::All if unset => return default_gating(keys),
         RoutingKeys::AllOfSigmoids if unset => return Ok(Gating::Sigmoid),
-        RoutingKeys::Gating | RoutingKeys::All | RoutingKeys::AllOfSigmoids => {}
+        _ => {}
     }
     match keys.size(GATING, usize::MAX)? {
         1 => Ok(Gating::Softmax),

@@ -13,15 +13,17 @@ enum Neutral {
     Zero,
     /// 1, or 0, which means none.
     One,
-    /// True in all layers.
+    /// True, of an array in all layers.
     True,
+    /// The softmax of the scores of experts, scaled to sum to 1.
+    Softmax,
     /// 0, or at least the trained length.
     Window,
 }
 
 /// Keys that change the computation of some family in llama.cpp, from `LLM_KV_NAMES` in
 /// src/llama-arch.cpp of b11434. Keys that describe tensors are left out: the tensors are refused.
-const CHANGING: [(&str, Neutral); 21] = [
+const CHANGING: [(&str, Neutral); 23] = [
     ("embedding_scale", Neutral::One),
     ("residual_scale", Neutral::One),
     ("logit_scale", Neutral::One),
@@ -35,6 +37,9 @@ const CHANGING: [(&str, Neutral); 21] = [
     ("use_parallel_residual", Neutral::Zero),
     ("num_loops", Neutral::One),
     ("expert_group_count", Neutral::One),
+    // Weights sum to 1 in families without this key.
+    ("expert_weights_norm", Neutral::True),
+    ("expert_gating_func", Neutral::Softmax),
     ("attention.max_alibi_bias", Neutral::Zero),
     ("attention.clamp_kqv", Neutral::Zero),
     ("attention.scale", Neutral::Zero),
@@ -63,6 +68,8 @@ impl Neutral {
             Neutral::Zero => x == 0.0,
             Neutral::One => x == 0.0 || x == 1.0,
             Neutral::True => x != 0.0,
+            // `LLAMA_EXPERT_GATING_FUNC_TYPE_*` in llama.cpp: none, of all experts, of the chosen ones.
+            Neutral::Softmax => [0.0, 1.0, 3.0].contains(&x),
             Neutral::Window => x <= 0.0 || x >= context as f64,
         };
         numbers(value).into_iter().all(one)
@@ -72,8 +79,8 @@ impl Neutral {
     fn name(self) -> &'static str {
         match self {
             Neutral::Zero | Neutral::Window => "0",
-            Neutral::One => "1",
-            Neutral::True => "true in all layers",
+            Neutral::One | Neutral::Softmax => "1",
+            Neutral::True => "true",
         }
     }
 }
@@ -145,6 +152,8 @@ mod tests {
             (Neutral::One, Value::F32(1.0)),
             (Neutral::One, Value::U32(0)),
             (Neutral::True, Value::Bool(true)),
+            (Neutral::Softmax, Value::U32(1)),
+            (Neutral::Softmax, Value::U32(3)),
             (Neutral::Window, Value::U32(0)),
             (Neutral::Window, Value::I32(-1)),
             (Neutral::Window, Value::U32(100)),
@@ -159,6 +168,7 @@ mod tests {
             (Neutral::One, Value::F32(0.5)),
             (Neutral::One, Value::U32(8)),
             (Neutral::True, Value::Bool(false)),
+            (Neutral::Softmax, Value::U32(2)),
             (Neutral::Window, Value::U32(99)),
         ] {
             assert!(!holds(neutral, value), "{neutral:?} {value}");
