@@ -130,10 +130,17 @@ pub enum AttentionGates {
     None,
     /// Sigmoids of what the projection of queries computes after each head (Qwen 3.5).
     WithQueries,
-    /// Softplus of a projection of their own, one for each head or each element (Laguna).
-    Apart,
-    /// Sigmoids of a projection of their own, one for each element (Muse Glimmer).
-    SigmoidsApart,
+    /// The function of a projection of their own.
+    Apart(GateFunction),
+}
+
+/// The function of the gates of the outputs of attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GateFunction {
+    /// Sigmoids, one for each element (Muse Glimmer).
+    Sigmoid,
+    /// Softplus, one for each head or each element (Laguna).
+    Softplus,
 }
 
 /// The recurrent layers of a family.

@@ -26,7 +26,7 @@ use rope_cpu_kernels::{
 
 use super::{
     Config,
-    architecture::Norm,
+    architecture::{GateFunction, Norm},
     attention::Schedules,
     batch::{Batch, RoleRows},
     config::{self, Function, softplus},
@@ -383,13 +383,16 @@ impl Step<'_, '_> {
                 match attention.gates {
                     None => {}
                     Some(Gates::WithQueries) => open_heads(dim, 2 * dim),
-                    Some(Gates::SigmoidsApart { column }) => open_heads(column, dim),
-                    Some(Gates::Apart { column, outputs }) => {
-                        for (out, gate) in out.chunks_exact_mut(outputs).zip(&inputs[column..]) {
-                            let gate = softplus(*gate);
-                            out.iter_mut().for_each(|out| *out *= gate);
+                    Some(Gates::Apart { column, outputs, function }) => match function {
+                        GateFunction::Sigmoid => open_heads(column, dim),
+                        GateFunction::Softplus => {
+                            let outputs = out.chunks_exact_mut(outputs);
+                            for (out, gate) in outputs.zip(&inputs[column..]) {
+                                let gate = softplus(*gate);
+                                out.iter_mut().for_each(|out| *out *= gate);
+                            }
                         }
-                    }
+                    },
                 }
                 self.pass.put(claim, out, &state.attended, at);
             });

@@ -3,8 +3,8 @@
 use rope_cpu_kernels::vector::Activation;
 
 use super::{
-    Architecture, AttentionGates, Experts, Global, HeadNorms, Inner, Norm, Norms, Recurrent,
-    RoutingKeys, Scales, Scores, Terms, Unrotated, Windows,
+    Architecture, AttentionGates, Experts, GateFunction, Global, HeadNorms, Inner, Norm, Norms,
+    Recurrent, RoutingKeys, Scales, Scores, Terms, Unrotated, Windows,
 };
 use crate::{
     model::Pairing,
@@ -205,7 +205,7 @@ impl Architecture {
         Self { name: "mellum", windows: OLMO2.windows, rope: OLMO2.rope, ..QWEN3_MOE },
         Self {
             name: "laguna",
-            attention_gates: AttentionGates::Apart,
+            attention_gates: AttentionGates::Apart(GateFunction::Softplus),
             experts: Experts::SomeLayers,
             routing: RoutingKeys::AllOfSigmoids,
             windows: Some(Windows {
@@ -386,7 +386,7 @@ impl Architecture {
             embedding_norm: true,
             post_epsilon: Some(1e-8),
             head_norms: HeadNorms::Heads,
-            attention_gates: AttentionGates::SigmoidsApart,
+            attention_gates: AttentionGates::Apart(GateFunction::Sigmoid),
             experts: Experts::Never,
             scales: Scales::Logits,
             soft_caps: GEMMA3.soft_caps,

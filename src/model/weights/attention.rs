@@ -3,7 +3,7 @@
 use super::{Latent, Linear, Segment, TensorReader};
 use crate::model::{
     Config, Error,
-    architecture::{AttentionGates, HeadNorms},
+    architecture::{AttentionGates, GateFunction, HeadNorms},
     config,
 };
 
@@ -36,10 +36,9 @@ pub struct Attention<'a> {
 pub enum Gates {
     /// Sigmoids of what follows each head of queries.
     WithQueries,
-    /// Softplus of the projections from `column` on, each for `outputs` outputs.
-    Apart { column: usize, outputs: usize },
-    /// Sigmoids of the projections from `column` on, each for one output.
-    SigmoidsApart { column: usize },
+    /// The function of the projections from `column` on, each for `outputs` outputs: for 1 with
+    /// [`GateFunction::Sigmoid`].
+    Apart { column: usize, outputs: usize, function: GateFunction },
 }
 
 /// A segment of [`Attention::query_key_value`]. The discriminants are the indices of the segments.
@@ -73,7 +72,7 @@ impl<'a> Attention<'a> {
     fn segment(&self, projection: Projection) -> Option<&Segment<'a>> {
         let segments = &self.query_key_value.segments;
         let apart = match self.gates {
-            Some(Gates::Apart { .. } | Gates::SigmoidsApart { .. }) => 1,
+            Some(Gates::Apart { .. }) => 1,
             Some(Gates::WithQueries) | None => 0,
         };
         let segments = &segments[..segments.len() - apart];
@@ -146,9 +145,9 @@ impl<'a> Attention<'a> {
         let gate = name("attn_gate");
         let gate_rows = match architecture.attention_gates {
             AttentionGates::None | AttentionGates::WithQueries => None,
-            AttentionGates::SigmoidsApart => Some(heads),
+            AttentionGates::Apart(GateFunction::Sigmoid) => Some(heads),
             // One for each element of the outputs, or for each head.
-            AttentionGates::Apart => {
+            AttentionGates::Apart(GateFunction::Softplus) => {
                 let each = reader.rows(&gate).filter(|rows| *rows == heads);
                 Some(each.unwrap_or(config.heads))
             }
@@ -163,9 +162,9 @@ impl<'a> Attention<'a> {
         let gates = match architecture.attention_gates {
             AttentionGates::None => None,
             AttentionGates::WithQueries => Some(Gates::WithQueries),
-            AttentionGates::SigmoidsApart => Some(Gates::SigmoidsApart { column }),
-            AttentionGates::Apart => {
-                Some(Gates::Apart { column, outputs: heads / gate_rows.unwrap_or(heads) })
+            AttentionGates::Apart(function) => {
+                let outputs = heads / gate_rows.unwrap_or(heads);
+                Some(Gates::Apart { column, outputs, function })
             }
         };
         Ok(Attention {
