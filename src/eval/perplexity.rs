@@ -105,21 +105,6 @@ pub struct Point {
 /// With `save`, it writes the log-probabilities as a file of llama-perplexity. The windows must
 /// then be [`Windows::Halves`].
 ///
-/// ```no_run
-/// use rope_cpu::eval::perplexity::{Settings, Windows, perplexity};
-///
-/// # fn score(
-/// #     engine: &mut rope_cpu::model::Engine,
-/// #     tokens: &[u32],
-/// # ) -> Result<(), rope_cpu::eval::perplexity::Error> {
-/// let windows = Windows::Halves { window: 512 };
-/// let settings = Settings { windows, windows_max: None, bos: None, bucket: None };
-/// let scored = perplexity(engine, tokens, settings, None, &mut |_| Ok(()))?;
-/// println!("perplexity {:.4}", scored.all.perplexity().value);
-/// # Ok(())
-/// # }
-/// ```
-///
 /// # Errors
 ///
 /// Returns the errors of [`Windows::split`], [`Error::NotFinite`] if logits are not finite, and the
