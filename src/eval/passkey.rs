@@ -11,13 +11,14 @@ use crate::{
     Token,
     generate::{self, Event, Limits, generate},
     model::Session,
-    sample::{Sampler, Settings, temperature::TEMPERATURE},
+    sample::{Sampler, Settings},
     tokenizer::{Ends, Special, Tokenizer},
 };
 
 const TASK: &str = "There is an important info hidden inside a lot of irrelevant text. Find it and \
                     memorize them. I will quiz you about the important information there.";
-const FILLER: &str = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and \
+/// The sentences that hide what a prompt asks for.
+pub(super) const FILLER: &str = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and \
                       back again.";
 const QUESTION: &str = "What is the pass key? The pass key is";
 
@@ -125,24 +126,23 @@ pub fn ask(
     key: u32,
     reading: &mut dyn FnMut(usize),
 ) -> Result<Outcome, generate::Error> {
-    let greedy = Settings { seed: Some(0), ..Settings::default() }.with(&TEMPERATURE, 0.0);
     let limits = Limits { tokens_max: Some(ANSWER_TOKENS), ..Limits::default() };
     let (key, mut said) = (key.to_string(), String::new());
-    let answer =
-        generate(session, &mut Sampler::new(greedy)?, prompt, &limits, &mut |event| match event {
-            Event::Reading { done, .. } => {
-                reading(done);
-                ControlFlow::Continue(())
+    let mut sampler = Sampler::new(Settings::greedy())?;
+    let answer = generate(session, &mut sampler, prompt, &limits, &mut |event| match event {
+        Event::Reading { done, .. } => {
+            reading(done);
+            ControlFlow::Continue(())
+        }
+        Event::Recomputing { .. } => ControlFlow::Continue(()),
+        Event::Text(text) => {
+            said += text;
+            match verdict(&said, &key) {
+                Some(_) => ControlFlow::Break(()),
+                None => ControlFlow::Continue(()),
             }
-            Event::Recomputing { .. } => ControlFlow::Continue(()),
-            Event::Text(text) => {
-                said += text;
-                match verdict(&said, &key) {
-                    Some(_) => ControlFlow::Break(()),
-                    None => ControlFlow::Continue(()),
-                }
-            }
-        })?;
+        }
+    })?;
     let found = is_found(&answer.text, &key);
     Ok(Outcome { found, reused: answer.timings.reused, answer: answer.text })
 }

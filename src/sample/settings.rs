@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    Error, Order, SAMPLERS, SamplerSetting, StageKind, dry::Breaker, mirostat, order::default_order,
+    Error, Order, SAMPLERS, SamplerSetting, StageKind, dry::Breaker, mirostat,
+    order::default_order, temperature::TEMPERATURE,
 };
 use crate::{
     Token,
@@ -53,6 +54,19 @@ pub fn settings() -> impl Iterator<Item = &'static SamplerSetting> {
 }
 
 impl Settings {
+    /// Returns settings that always choose the likeliest token.
+    ///
+    /// ```
+    /// use rope_cpu::sample::{Sampler, Settings};
+    ///
+    /// let mut sampler = Sampler::new(Settings::greedy())?;
+    /// assert_eq!(sampler.choose(&[0.5, 2.0, 1.0])?, 1);
+    /// # Ok::<(), rope_cpu::sample::Error>(())
+    /// ```
+    pub fn greedy() -> Self {
+        Settings { seed: Some(0), ..Settings::default() }.with(&TEMPERATURE, 0.0)
+    }
+
     /// Returns these settings with another value of one of them.
     pub fn with(self, setting: &SamplerSetting, value: impl Into<Value>) -> Self {
         Settings { values: self.values.with(&setting.parameter, value), ..self }

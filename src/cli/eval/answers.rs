@@ -14,7 +14,7 @@ use rope_cpu::{
     generate::{Limits, Stops},
     model::{Engine, Model, Options},
     rope::Rope,
-    sample::{Settings, temperature::TEMPERATURE},
+    sample::Settings,
     tokenizer::Tokenizer,
 };
 
@@ -186,8 +186,7 @@ impl Computation<'_, '_> {
 
 /// Returns the request for the likeliest answer.
 fn request(prompt: Vec<Token>, tokens_max: usize, stops: Vec<String>) -> Request {
-    let sampling = Settings { seed: Some(0), ..Settings::default() }.with(&TEMPERATURE, 0.0);
     let limits =
         Limits { tokens_max: Some(tokens_max), stops: Stops::new(stops), ..Limits::default() };
-    Request { sampling, limits, ..Request::new(prompt) }
+    Request { sampling: Settings::greedy(), limits, ..Request::new(prompt) }
 }
