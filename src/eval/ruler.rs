@@ -17,7 +17,7 @@ pub use documents::Documents;
 
 use thiserror::Error;
 
-use super::random::Random;
+use super::{passkey::FILLER, random::Random};
 use needles::{
     Haystack::{Filler, Others, Text},
     Kind::{Uuid, Words},
@@ -26,10 +26,6 @@ use needles::{
 
 /// RULER's share for its effective length: the average of Llama 2 7B Chat at 4,096 tokens.
 pub const EFFECTIVE_SHARE: f64 = 0.856;
-
-/// The sentences that hide what a prompt asks for.
-const FILLER: &str = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and \
-                      back again.";
 
 /// A prompt with its answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
