@@ -301,6 +301,9 @@ mod tests {
             assert_ne!(prompt(1, 0).answers, first.answers, "{}", task.name);
             assert_ne!(prompt(0, 1).answers, first.answers, "{}", task.name);
             assert_eq!(task.score(&first.answers.join(", "), &first.answers), 1.0);
+            let count = first.answers.len() as f64;
+            let without_first = first.answers[1..].join(", ");
+            assert_eq!(task.score(&without_first, &first.answers), (count - 1.0) / count);
             let found = first.answers.iter().filter(|answer| first.question.contains(*answer));
             assert_eq!(found.count(), first.answers.len(), "{}", task.name);
         }
