@@ -138,7 +138,7 @@ fn invalid_values_are_reported_with_flag_and_range() {
         ),
         (
             &head,
-            "llama.rope.dimension_count (by default the head size) is 15: must be an even number",
+            "llama.rope.dimension_count is 15: must be even, as pairs rotate; by default it is the head size",
         ),
     ] {
         rope("explain", options).refused(2, &[said]);

@@ -131,8 +131,8 @@ fn an_odd_number_of_dimensions_that_rotate_is_named() {
         assert_eq!(
             error(with([("", numbers[0]), ("_swa", numbers[1])])),
             format!(
-                "metadata key muse-glimmer.rope.dimension_count{expected}: must be even: the elements of a \
-                 head rotate in pairs"
+                "metadata key muse-glimmer.rope.dimension_count{expected}: must be even, as pairs \
+                 rotate; by default it is the head size"
             )
         );
     }

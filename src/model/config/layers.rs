@@ -359,7 +359,7 @@ fn check_pairs(keys: &Keys<'_, '_>, n_rot: [(&str, usize); 2]) -> Result<(), Err
         Some((suffix, n_rot)) => Err(Error::Value {
             key: keys.name(&format!("{ROTATED}{suffix}")),
             value: n_rot.to_string(),
-            reason: "must be even: the elements of a head rotate in pairs".into(),
+            reason: "must be even, as pairs rotate; by default it is the head size".into(),
         }),
     }
 }
