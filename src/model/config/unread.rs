@@ -13,7 +13,7 @@ enum Neutral {
     Zero,
     /// 1, or 0, which means none.
     One,
-    /// True, of an array in all layers.
+    /// True in all layers.
     True,
     /// The softmax of the scores of experts, scaled to sum to 1.
     Softmax,
@@ -23,7 +23,7 @@ enum Neutral {
 
 /// Keys that change the computation of some family in llama.cpp, from `LLM_KV_NAMES` in
 /// src/llama-arch.cpp of b11434. Keys that describe tensors are left out: the tensors are refused.
-const CHANGING: [(&str, Neutral); 23] = [
+const CHANGING: [(&str, Neutral); 22] = [
     ("embedding_scale", Neutral::One),
     ("residual_scale", Neutral::One),
     ("logit_scale", Neutral::One),
@@ -37,8 +37,8 @@ const CHANGING: [(&str, Neutral); 23] = [
     ("use_parallel_residual", Neutral::Zero),
     ("num_loops", Neutral::One),
     ("expert_group_count", Neutral::One),
-    // Weights sum to 1 in families without this key.
-    ("expert_weights_norm", Neutral::True),
+    // Not `expert_weights_norm`: llama.cpp writes false into saved files of every family, and reads
+    // it in few.
     ("expert_gating_func", Neutral::Softmax),
     ("attention.max_alibi_bias", Neutral::Zero),
     ("attention.clamp_kqv", Neutral::Zero),
@@ -80,7 +80,7 @@ impl Neutral {
         match self {
             Neutral::Zero | Neutral::Window => "0",
             Neutral::One | Neutral::Softmax => "1",
-            Neutral::True => "true",
+            Neutral::True => "true in all layers",
         }
     }
 }
