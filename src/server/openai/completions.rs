@@ -88,7 +88,6 @@ pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, A
             return Err(ApiError::field("echo", "false with \"post_sampling_probs\""));
         }
         (probabilities.of_prompt, probabilities.of_end) = (true, true);
-        parameters.reuse = false;
     }
     let wants_logprobs = parameters.probabilities.is_some();
     if tried > wanted {
