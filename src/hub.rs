@@ -185,8 +185,10 @@ impl Hub {
             let chosen = wanted.choose(&names).ok()?;
             Some(folder.path().join(&chosen[0]))
         });
-        let cache = || self.cache.path().clone();
-        chosen.ok_or_else(|| Error::NotCached { wanted: wanted.to_string(), cache: cache() })
+        chosen.ok_or_else(|| Error::NotCached {
+            wanted: wanted.to_string(),
+            cache: self.cache.path().clone(),
+        })
     }
 
     fn listing(&self, api: &Api, repo: &str) -> Result<Listing, Error> {

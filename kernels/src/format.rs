@@ -109,8 +109,8 @@ impl<I: Isa> Scales<I> {
         Self::split(isa, halves)
     }
 
-    /// Separates the scales of the first halves of groups from those of the last halves. In a file the
-    /// two alternate.
+    /// Returns the scales of the first halves of all groups, and of the last halves. Files store the
+    /// two alternately.
     #[inline(always)]
     fn deal(isa: I, scales: &[u8; 16]) -> [[u8; 8]; 2] {
         const EVENS_THEN_ODDS: [u8; 32] =

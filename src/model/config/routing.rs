@@ -86,7 +86,8 @@ fn gating(keys: &Keys<'_, '_>, architecture: &Architecture) -> Result<Gating, Er
     match architecture.routing {
         RoutingKeys::All if unset => return default_gating(keys),
         RoutingKeys::AllOfSigmoids if unset => return Ok(Gating::Sigmoid),
-        _ => {}
+        RoutingKeys::None | RoutingKeys::Gating | RoutingKeys::All | RoutingKeys::AllOfSigmoids => {
+        }
     }
     match keys.size(GATING, usize::MAX)? {
         1 => Ok(Gating::Softmax),
