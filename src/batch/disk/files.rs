@@ -1,6 +1,7 @@
 //! The thread that reads and writes the files of the cache on disk.
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::mpsc::{Receiver, Sender},
     time::{Instant, SystemTime},
 };
@@ -29,16 +30,19 @@ pub enum Done {
     Loaded { name: String, sequence: Option<Box<Sequence>> },
 }
 
-/// Does the received tasks until the sender is dropped.
+/// Does the received tasks until the sender is dropped. One that panics has failed: requests that
+/// wait for it go on.
 pub fn work(folder: &Folder, received: &Receiver<Work>, report: &Sender<Done>) {
     for work in received {
         let done = match work {
             Work::Save { name, sequence, used } => {
-                let bytes = save(folder, &name, &sequence, used);
+                let saved = || save(folder, &name, &sequence, used);
+                let bytes = catch_unwind(AssertUnwindSafe(saved)).unwrap_or_default();
                 Done::Saved { name, bytes }
             }
             Work::Load { name, kind } => {
-                let sequence = load(folder, &name, kind);
+                let loaded = || load(folder, &name, kind);
+                let sequence = catch_unwind(AssertUnwindSafe(loaded)).unwrap_or_default();
                 Done::Loaded { name, sequence }
             }
             Work::Remove { name } => {
