@@ -9,7 +9,7 @@
 //! place: see [`Engine::place`].
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     ops::Range,
 };
 
@@ -97,6 +97,22 @@ impl Moves {
     }
 }
 
+/// The blocks of a prompt, at all its positions: tells soon which texts have no part of it.
+pub struct Blocks<'p>(HashSet<&'p [Token]>);
+
+impl<'p> Blocks<'p> {
+    /// Returns the blocks after the first `reused` tokens of a prompt.
+    pub fn of(prompt: &'p [Token], reused: usize) -> Self {
+        Blocks(prompt[reused..].windows(BLOCK).collect())
+    }
+
+    /// Returns whether a text has one of them at a multiple of their length, as every part has that can
+    /// be found.
+    pub fn any_in(&self, text: &[Token]) -> bool {
+        text.chunks_exact(BLOCK).any(|block| self.0.contains(block))
+    }
+}
+
 /// Returns the number of tokens after the first `reused` ones of a prompt that could be moved from
 /// `texts`.
 pub fn count(prompt: &[Token], reused: usize, least: usize, texts: &[&[Token]]) -> usize {
@@ -175,6 +191,10 @@ mod tests {
                 let prompt = [&text(3, 7)[..], &a[start..start + len], &text(4, 1)].concat();
                 assert_eq!(parts(&prompt, 0, LEAST, &[&a]).len() == 1, is_found, "{start} {len}");
             }
+            let prompt = [&text(3, 7)[..], &a[start..start + LEAST], &text(4, 1)].concat();
+            assert!(Blocks::of(&prompt, 0).any_in(&a), "{start}");
         }
+        assert!(!Blocks::of(&a, 400 - BLOCK + 1).any_in(&a));
+        assert!(!Blocks::of(&text(2, 400), 0).any_in(&a));
     }
 }

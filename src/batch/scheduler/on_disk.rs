@@ -87,7 +87,9 @@ impl Scheduler<'_> {
     /// and whether it is being loaded.
     fn part_on_disk(&self, job: &Job, disk: &Disk, reused: usize) -> Option<(String, u64, bool)> {
         let least = self.moved_min?;
-        let count = |texts: &[&[Token]]| moves::count(&job.request.prompt, reused, least, texts);
+        let prompt = &job.request.prompt;
+        let count = |texts: &[&[Token]]| moves::count(prompt, reused, least, texts);
+        let blocks = moves::Blocks::of(prompt, reused);
         let mut texts: Vec<_> = self.kept().map(|kept| kept.tokens()).collect();
         let known = count(&texts);
         let with = |(name, tokens, bytes, loading)| {
@@ -96,7 +98,8 @@ impl Scheduler<'_> {
             texts.pop();
             (moved, name, bytes, loading)
         };
-        let best = disk.texts().map(with).max_by_key(|(moved, ..)| *moved);
+        let files = disk.texts().filter(|(_, tokens, ..)| blocks.any_in(tokens));
+        let best = files.map(with).max_by_key(|(moved, ..)| *moved);
         let worth = best.filter(|(moved, ..)| *moved >= known + WORTH_WAITING);
         worth.map(|(_, name, bytes, loading): (_, &str, _, _)| (name.to_string(), bytes, loading))
     }
