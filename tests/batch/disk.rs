@@ -11,7 +11,10 @@ use rope_cpu::{
 use crate::harness::{Setup, alone, engine, finish, request, submit, tokens, with_model};
 
 fn with_disk<'m>(model: &'m Model, folder: &Path, flags: &Flags) -> Scheduler<'m> {
-    let mut setup = Setup { flags: flags.clone(), ..Setup::new(2) };
+    with_setup(model, folder, Setup { flags: flags.clone(), ..Setup::new(2) })
+}
+
+fn with_setup<'m>(model: &'m Model, folder: &Path, mut setup: Setup) -> Scheduler<'m> {
     let engine = engine(model, &setup);
     let archive = engine.archive(model.fingerprint());
     setup.options.disk = Some(Disk::open(folder.into(), u64::MAX, archive).unwrap());
@@ -45,6 +48,32 @@ fn a_later_scheduler_goes_on_from_the_disk() {
         finish(&mut second);
         assert_eq!(inbox.outcome().unwrap().timings.reused, 300);
         assert_eq!(inbox.tokens(), alone(request(other, 10)));
+    });
+}
+
+#[test]
+fn a_file_that_cannot_fit_in_memory_removes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    with_model(|model| {
+        let text = tokens(1, 900);
+        let mut first = with_disk(model, folder.path(), &Flags::default());
+        submit(&mut first, request(text.clone(), 10));
+        finish(&mut first);
+        let needed = first.slot(0).unwrap().0.pool().used_bytes();
+        first.close();
+
+        let setup = Setup { cache_bytes: needed - 1, ..Setup::new(2) };
+        let mut second = with_setup(model, folder.path(), setup);
+        let mut reused = |slot, prompt: &[u32]| {
+            let request = Request { slot: Some(slot), ..request(prompt.to_vec(), 1) };
+            let inbox = submit(&mut second, request);
+            finish(&mut second);
+            inbox.outcome().unwrap().timings.reused
+        };
+        let kept = tokens(2, 200);
+        assert_eq!(reused(0, &kept), 0);
+        assert_eq!(reused(1, &[&text[..300], &tokens(3, 9)].concat()), 0);
+        assert_eq!(reused(0, &[&kept[..], &tokens(4, 9)].concat()), 200);
     });
 }
 

@@ -107,6 +107,9 @@ impl Scheduler<'_> {
     /// Removes unused sequences until `bytes` of keys and values are free. Returns `false` if too
     /// few can be removed.
     fn make_room(&mut self, bytes: u64) -> bool {
+        if bytes > self.engine.pool().limit_bytes() as u64 {
+            return false;
+        }
         loop {
             let pool = self.engine.pool();
             if pool.limit_bytes().saturating_sub(pool.used_bytes()) as u64 >= bytes {
