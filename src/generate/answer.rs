@@ -162,8 +162,8 @@ impl Answer {
     }
 
     /// Returns whether the answer has its maximum tokens.
-    fn full(&self) -> bool {
-        self.limits.tokens_max == Some(self.tokens.len())
+    pub(super) fn full(&self) -> bool {
+        self.limits.tokens_max.is_some_and(|max| self.tokens.len() >= max)
     }
 
     /// Returns the logits without tokens that the constraint excludes, and without ignored end

@@ -292,9 +292,10 @@ impl Writing {
         }
         self.begin();
         self.pass.used += 1;
-        let reasoning = self.reasoning.as_ref();
-        let forced =
-            reasoning.map_or_else(Vec::new, |reasoning| reasoning.prepare(&mut self.answer));
+        let forced = match &self.reasoning {
+            Some(reasoning) if !self.answer.full() => reasoning.prepare(&mut self.answer),
+            _ => Vec::new(),
+        };
         if forced.is_empty() {
             let before = self.answer.tokens().len();
             let step = self.answer.push(tokenizer, sampler, logits);

@@ -60,8 +60,9 @@ fn a_limit_ends_reasoning_and_the_answer_follows() {
             let none = answer(server, json!({ "reasoning_budget_tokens": 0 }));
             assert!(none.0.is_empty() && !none.1.is_empty(), "{none:?}");
             // The limit of the answer also holds for the end of reasoning.
-            for max in 6..6 + END {
-                let limits = json!({ "reasoning_budget_tokens": 6, "max_tokens": max });
+            let limits = (6..6 + END).map(|max| (6, max));
+            for (budget, max) in limits.chain([(0, 0)]) {
+                let limits = json!({ "reasoning_budget_tokens": budget, "max_tokens": max });
                 let answer = server.post("/v1/chat/completions", request(limits)).json();
                 assert_eq!(answer["usage"]["completion_tokens"], max);
                 assert_eq!(answer["choices"][0]["finish_reason"], "length");
