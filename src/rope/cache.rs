@@ -117,13 +117,17 @@ impl Rope {
         let near = visibility.near.max(window.unwrap_or(0));
         let near = end.min(near.saturating_add(PAGE));
         self.prepare(Layers::Global, effective_length, 0..near)?;
-        if visibility.first > 0 && end > 0 {
+        if end > 0 && !visibility.visible(Region::Far, end - 1).is_empty() {
             let [from, to] =
                 [first, end - 1].map(|position| visibility.query(Region::Far, position));
             match visibility.far {
                 FarKeys::Divided(_) => {
                     self.prepare(Layers::Far, effective_length, 0..PAGE)?;
                     self.prepare(Layers::Far, effective_length, from - first..to + 1)?;
+                }
+                // Far keys do not rotate.
+                FarKeys::AtDistance(_) => {
+                    self.prepare(Layers::Global, effective_length, from..to + 1)?;
                 }
                 _ => self.prepare(Layers::Global, effective_length, 0..to + 1)?,
             }
