@@ -131,7 +131,7 @@ impl Visibility {
         let near = self.near as f64;
         match self.far {
             FarKeys::Divided(times) | FarKeys::Grouped(times) => {
-                near + (trained - near).max(0.0) * times as f64
+                near.min(trained) + (trained - near).max(0.0) * times as f64
             }
             FarKeys::AtDistance(_) if near <= trained => f64::INFINITY,
             FarKeys::AtDistance(_) | FarKeys::Capped(_) => trained,
@@ -173,6 +173,14 @@ impl Visibility {
 #[cfg(test)]
 mod tests {
     use super::{FarKeys, Visibility};
+
+    #[test]
+    fn distances_of_a_window_beyond_the_trained_length_do_not_count() {
+        let reach = |near, far| Visibility { near, first: usize::MAX, far }.reach(4096.0);
+        assert_eq!(reach(1024, FarKeys::Divided(4)), 1024.0 + 3072.0 * 4.0);
+        assert_eq!(reach(8192, FarKeys::Divided(4)), 4096.0);
+        assert_eq!(reach(8192, FarKeys::Grouped(8)), 4096.0);
+    }
 
     /// Prompt caches that were saved before hold a hash of these words.
     #[test]
