@@ -38,18 +38,20 @@ pub(super) struct DynamicYarn {
     pub yarn: Yarn,
     /// Lengths beyond the original context are rounded up to a multiple of this number of tokens.
     pub step: Sourced<usize>,
-    /// The weights that make the attention scale depend on the factor; `None` if it does not.
+    /// The weights that make the attention scale and the scale of scores depend on the factor; `None`
+    /// if they do not.
     pub weights: Option<MagnitudeWeights>,
+    /// Whether the attention scale is given, so that it does not depend on the factor.
+    pub given: bool,
 }
 
 impl DynamicYarn {
     fn resolve(inputs: &RuleInputs) -> Result<Self, Error> {
         let weights = MagnitudeWeights::resolve(inputs)?;
         let yarn = Yarn::resolve(inputs)?;
-        let constant =
-            inputs.flags.values.has(&yarn::ATTENTION_FACTOR) || yarn.ext_factor.value == 0.0;
-        let weights = (!constant).then_some(weights);
-        Ok(DynamicYarn { yarn, step: dynamic::step(inputs)?, weights })
+        let weights = (yarn.ext_factor.value != 0.0).then_some(weights);
+        let given = inputs.flags.values.has(&yarn::ATTENTION_FACTOR);
+        Ok(DynamicYarn { yarn, step: dynamic::step(inputs)?, weights, given })
     }
 
     /// Returns the factor for sequences of `length` tokens, at least 1.
@@ -75,7 +77,8 @@ impl Rule for DynamicYarn {
     }
 
     fn magnitude(&self, length: usize) -> f64 {
-        self.weights.as_ref().map_or(1.0, |weights| weights.magnitude(self.factor(length)))
+        let weights = self.weights.as_ref().filter(|_| !self.given);
+        weights.map_or(1.0, |weights| weights.magnitude(self.factor(length)))
     }
 
     fn score_scale(&self, length: usize) -> f64 {
@@ -99,8 +102,10 @@ impl fmt::Display for DynamicYarn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, ", factor by length, step {}{}", self.step, self.yarn)?;
         match &self.weights {
-            Some(weights) => write!(f, ", attention scale by factor ({})", weights.origin),
-            None => Ok(()),
+            Some(weights) if !self.given => {
+                write!(f, ", attention scale by factor ({})", weights.origin)
+            }
+            _ => Ok(()),
         }
     }
 }

@@ -287,6 +287,20 @@ fn dynamic_rules_change_on_a_grid_beyond_the_trained_context() {
 }
 
 #[test]
+fn a_given_attention_scale_leaves_the_scale_of_scores() {
+    let scales = |flags: Flags| {
+        let case = Case { architecture: "deepseek2", context: Some(32768), ..Case::default() };
+        let flags = flags.with(&yarn::ATTENTION_FACTOR, 1.0);
+        let plan = case.float("scaling.yarn_log_multiplier", 0.1).flags(flags).plan().unwrap();
+        let length = plan.effective_length(32768);
+        (Table::new(&plan, Layers::Global, length).scale, plan.score_scale(length))
+    };
+    let expected = scales(Flags::method("yarn").with(&SCALE, 4.0));
+    assert!(expected.1 > 1.0, "{expected:?}");
+    assert_eq!(scales(Flags::method("dynamic-yarn")), expected);
+}
+
+#[test]
 fn dynamic_rules_leave_short_sequences_alone() {
     let plain = Case::default().plan().unwrap();
     let plain = Table::new(&plain, Layers::Global, 8192);
