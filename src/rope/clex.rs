@@ -46,7 +46,9 @@ pub static WEIGHTS: Parameter = Parameter::path(
 
 /// The step size of the solver.
 pub static STEP: Parameter =
-    Parameter::number("clex_step", "N", "clex: step size of the solver [default: 0.01]").rare();
+    Parameter::number("clex_step", "N", "clex: step size of the solver [default: 0.01]")
+        .details("From 0.001 to 1. With large matrices and factors the least is larger.")
+        .rare();
 
 /// The activation function between the matrices.
 pub static ACTIVATION: Parameter = Parameter::word(
@@ -104,6 +106,10 @@ impl Activation {
 /// The largest t. The published models have 16 or 32.
 const FACTOR_MAX: f64 = 1024.0;
 
+/// The largest number of multiplications to solve the equation, which takes seconds. Matrices of any
+/// accepted size permit a step of 1.
+const WORK_MAX: f64 = (1u64 << 33) as f64;
+
 impl Clex {
     fn resolve(
         inputs: &RuleInputs,
@@ -124,7 +130,10 @@ impl Clex {
             let expected = format!("a whole number from 1 to {FACTOR_MAX} for clex");
             return Err(Error::OutOfRange { value, expected });
         }
-        let step = flags.number_or(&STEP, 0.01).within(0.001, 1.0)?;
+        // A step of the solver computes four slopes, each by two products.
+        let work = 8.0 * (inv_freq.len() * weights.hidden) as f64 * (factor.value - 1.0);
+        let least = (1000.0 * work / WORK_MAX).ceil().max(1.0) / 1000.0;
+        let step = flags.number_or(&STEP, 0.01).within(least, 1.0)?;
         let activation = flags.word_or_first(&ACTIVATION, &Activation::ALL, Activation::name)?;
         let equation = Equation { weights: &weights, activation: activation.value };
         let table = equation.solve(inv_freq, factor.value as usize, step.value);

@@ -15,7 +15,7 @@ pub(super) struct Matrices {
 }
 
 /// The largest accepted file, in bytes. The matrices of any model are far smaller.
-const BYTES_MAX: u64 = 1 << 28;
+const BYTES_MAX: u64 = 1 << 22;
 
 impl Matrices {
     /// Reads the matrices for `pairs` pairs from the file at `path`. The suffixes of their names
