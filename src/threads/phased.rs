@@ -41,7 +41,7 @@ enum Access {
 }
 
 const ACCESS_BITS: u32 = 2;
-const UNIT_BITS: u32 = 24;
+const UNIT_BITS: u32 = 26;
 
 impl<T: Zeroable + Copy> Phased<T> {
     /// Allocates a buffer of zeros.
