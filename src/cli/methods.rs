@@ -31,7 +31,7 @@ impl FromStr for Method {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut parts = text.split(':');
+        let mut parts = Flags::parts(text);
         let scaling = parts.next().map(|name| format!("--rope-scaling={name}"));
         let line = scaling.into_iter().chain(parts.map(|flag| format!("--{flag}")));
         let line = MethodCommandLine::try_parse_from(line).map_err(|error| {

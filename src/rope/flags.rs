@@ -73,7 +73,7 @@ impl FromStr for Flags {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Flags, Error> {
-        let mut parts = text.split(':');
+        let mut parts = Flags::parts(text);
         let method = parts.next().unwrap_or_default();
         let flags = Flags::default().parsed(SCALING.setting.0, method)?;
         parts.try_fold(flags, |flags, part| match part.split_once('=') {
@@ -84,6 +84,26 @@ impl FromStr for Flags {
 }
 
 impl Flags {
+    /// Returns the parts of `METHOD[:SETTING=VALUE]...`. A colon before `\` or `/` belongs to a path of
+    /// Windows.
+    ///
+    /// ```
+    /// let parts = rope_cpu::rope::Flags::parts(r"clex:16:clex-weights=C:\clex.safetensors");
+    /// assert!(parts.eq(["clex", "16", r"clex-weights=C:\clex.safetensors"]));
+    /// ```
+    pub fn parts(text: &str) -> impl Iterator<Item = &str> {
+        let of_path = |end: usize| text[end + 1..].starts_with(['\\', '/']);
+        let mut ends =
+            text.match_indices(':').map(|(end, _)| end).filter(move |end| !of_path(*end));
+        let mut start = Some(0);
+        std::iter::from_fn(move || {
+            let first = start?;
+            let end = ends.next();
+            start = end.map(|end| end + 1);
+            Some(&text[first..end.unwrap_or(text.len())])
+        })
+    }
+
     /// Returns the settings that select a method by its name.
     pub fn method(name: &'static str) -> Flags {
         Flags::default().with(&SCALING, name)
