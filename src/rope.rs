@@ -10,7 +10,7 @@
 //!   rules share; `sourced` pairs a value with its origin.
 //! - [`METHODS`]: the list of methods that a user can name. `scaling` describes one.
 //! - `rule`: how the factor acts on frequencies, with a file for each rule ([`linear`], `ntk`,
-//!   [`ntk_mixed`], [`dynamic`], [`yarn`], `dynamic_yarn`, [`llama3`], [`dprope`], [`clex`]).
+//!   [`ntk_mixed`], [`dynamic`], `dynamic_linear`, [`yarn`], `dynamic_yarn`, [`llama3`], [`dprope`], [`clex`]).
 //!   `longrope` and `divisors` handle frequencies that a file stores as tensors. `disturbance` is the
 //!   measure that DPRoPE minimizes.
 //! - `policy`: the sequence length that frequencies are computed for, if a rule depends on it.
@@ -71,7 +71,7 @@ pub mod yarn;
 pub use attention_sinks::ATTENTION_SINKS;
 pub use bake::Baked;
 pub use cache::Rope;
-pub use disturbance::{Direction, Histogram, TrainedAngles};
+pub use disturbance::{Direction, Histogram, POSITIONS_MAX, TrainedAngles};
 pub use divisors::{Divisors, Factors, ROPE_FREQS};
 pub use effect::{Distance, Effect};
 pub use error::Error;
@@ -88,6 +88,9 @@ pub use sourced::{Origin, Sourced, short};
 pub use table::Table;
 pub use temperature::Temperature;
 pub use visibility::{FarKeys, Region, Visibility};
+
+/// The largest context that a file or a setting can name, in tokens.
+pub(crate) const CONTEXT_MAX: usize = 1 << 30;
 
 /// The RoPE methods that a user can name.
 pub static METHODS: &[&Scaling] = &[

@@ -27,9 +27,9 @@ use super::{
 };
 use rope_cpu::{
     Token,
-    eval::rope::{Baseline, POSITIONS_MAX, View},
+    eval::rope::{Baseline, View},
     model::Model,
-    rope::{self, Flags, METHODS, Sourced, short},
+    rope::{self, Flags, METHODS, POSITIONS_MAX, Sourced, short},
     settings::Setting,
     tokenizer::{Ends, Special, Tokenizer},
 };

@@ -2,11 +2,9 @@
 //! angles.
 
 use crate::rope::{
-    Direction, Flags, Histogram, Layers, Origin, Plan, Table, TrainedAngles, yarn::ORIG_CTX,
+    Direction, Flags, Histogram, Layers, Origin, POSITIONS_MAX, Plan, Table, TrainedAngles,
+    yarn::ORIG_CTX,
 };
-
-/// The maximum number of positions with counted angles, which takes seconds.
-pub const POSITIONS_MAX: usize = 1 << 22;
 
 /// A model as it was trained, before any extension.
 #[derive(Clone, Debug)]

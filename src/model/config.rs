@@ -23,7 +23,10 @@ use super::{
     Architecture, EMBEDDINGS, Error, PREDICTOR_INPUT, Pooling,
     architecture::{Norm, Recurrent, Scales},
 };
-use crate::gguf::{Gguf, Metadata};
+use crate::{
+    gguf::{Gguf, Metadata},
+    rope::CONTEXT_MAX,
+};
 
 /// The elements of a head that rotate together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +91,6 @@ const VOCABULARY_MAX: u64 = 1 << 23;
 const EXPERTS_MAX: usize = 1 << 12;
 const LAYERS_MAX: usize = 1 << 12;
 const LAYER_INPUT: &str = "embedding_length_per_layer_input";
-const CONTEXT_MAX: usize = 1 << 30;
 /// The architecture of files with only a vision or audio part.
 const MEDIA: &str = "clip";
 const EPSILON: &str = "attention.layer_norm_epsilon";

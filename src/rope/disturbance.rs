@@ -10,6 +10,9 @@ use std::{f64::consts::TAU, str::FromStr};
 
 use super::Error;
 
+/// The maximum number of positions with counted angles, which takes seconds.
+pub const POSITIONS_MAX: usize = 1 << 22;
+
 /// The direction of the divergence: which of the two distributions is its reference.
 ///
 /// Values are sums over the intervals, in nats. They are comparable only for the same number of

@@ -116,8 +116,8 @@ impl fmt::Display for Fixed {
     }
 }
 
-/// A divisor from which on a pair stays still: no context reaches a part of a turn. Files with
-/// proportional RoPE have 1e30 for such pairs.
+/// Pairs with at least this divisor count as still: no context is long enough for them to turn
+/// noticeably. Files with proportional RoPE have 1e30 for such pairs.
 pub(super) const STILL: f32 = 1e20;
 
 /// Returns the number of pairs that turn: all before the last ones that the divisors hold still.

@@ -11,7 +11,7 @@ use std::{fmt, sync::Arc};
 
 use super::{
     Error, Rule, Scaling, Sourced,
-    disturbance::{Direction, TrainedAngles},
+    disturbance::{Direction, POSITIONS_MAX, TrainedAngles},
     rule_inputs::RuleInputs,
     sourced::short,
     yarn,
@@ -110,9 +110,6 @@ pub struct Pair {
     pub interpolated: bool,
 }
 
-/// The largest number of positions to count, which takes seconds.
-const POSITIONS_MAX: f64 = (1 << 22) as f64;
-
 impl DpRope {
     fn resolve(
         inputs: &RuleInputs,
@@ -121,9 +118,10 @@ impl DpRope {
     ) -> Result<Self, Error> {
         let original_context = inputs.original_context()?;
         let extended = (original_context.value as f64 * factor.value).round();
-        if original_context.value == 0 || !(1.0..=POSITIONS_MAX).contains(&extended) {
+        let counted = 1.0..=POSITIONS_MAX as f64;
+        if ![original_context.value as f64, extended].iter().all(|len| counted.contains(len)) {
             let (tokens, factor) = (original_context, factor.clone());
-            return Err(Error::TooManyPositions { tokens, factor, most: POSITIONS_MAX as usize });
+            return Err(Error::TooManyPositions { tokens, factor, most: POSITIONS_MAX });
         }
         let flags = inputs.flags;
         let intervals =

@@ -15,8 +15,8 @@
 use std::{fmt, sync::Arc};
 
 use super::{
-    Error, Origin, Rule, Scaling, Sourced, ntk, rule_inputs::RuleInputs, scaling::Factor,
-    sourced::short, yarn,
+    CONTEXT_MAX, Error, Origin, Rule, Scaling, Sourced, ntk, rule_inputs::RuleInputs,
+    scaling::Factor, sourced::short, yarn,
 };
 use crate::settings::Parameter;
 
@@ -63,7 +63,7 @@ pub static STEP: Parameter = Parameter::whole(
     "rope_step",
     "N",
     "from 1 to 1073741824",
-    "dynamic, dynamic-yarn: step of the length [default: 256]",
+    "dynamic methods: step of the length [default: 256]",
 )
 .details(
     "Beyond the trained length, the length that determines the frequencies is rounded up to a \
@@ -222,21 +222,18 @@ fn variant(inputs: &RuleInputs) -> Result<Sourced<Variant>, Error> {
 /// Returns C': the setting, otherwise the requested context, but at least C.
 fn target(inputs: &RuleInputs, trained: &Sourced<usize>) -> Result<Sourced<usize>, Error> {
     match inputs.flags.whole(&TARGET) {
-        Some(target) => target.between(trained.value, TOKENS_MAX),
+        Some(target) => target.between(trained.value, CONTEXT_MAX),
         None if inputs.context.value > trained.value => Ok(inputs.context.clone()),
         None => Ok(trained.clone()),
     }
 }
-
-/// The largest length that a setting may give, in tokens.
-const TOKENS_MAX: usize = 1 << 30;
 
 /// The default step. It does not follow the size of a page of the KV cache, which is equal.
 const STEP_DEFAULT: usize = 256;
 
 /// Returns the step of lengths.
 pub(super) fn step(inputs: &RuleInputs) -> Result<Sourced<usize>, Error> {
-    inputs.flags.whole(&STEP).unwrap_or(Sourced::default(STEP_DEFAULT)).between(1, TOKENS_MAX)
+    inputs.flags.whole(&STEP).unwrap_or(Sourced::default(STEP_DEFAULT)).between(1, CONTEXT_MAX)
 }
 
 /// Returns `constant` for sequences up to that length, and the next multiple of `step` for longer

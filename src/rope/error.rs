@@ -50,7 +50,7 @@ pub enum Error {
     #[error("tensor {tensor}: value {index} is {value}: must be a positive normal number")]
     FactorValue { tensor: &'static str, index: usize, value: f32 },
     #[error(
-        "{key} (by default the head size) is {n_rot}: must be an even number from 2 on, as dimensions \
+        "{key} (by default the head size) is {n_rot}: must be an even number of at least 2, as dimensions \
          rotate in pairs"
     )]
     Dimensions { key: String, n_rot: usize },
@@ -75,8 +75,8 @@ pub enum Error {
     #[error("{}: must be an even number, as dimensions rotate in pairs", dims.origin)]
     OddDimensions { dims: Sourced<usize> },
     #[error(
-        "RoPE scaling dprope: the original context {tokens} times the factor {factor} must be from 1 \
-         to {most} positions"
+        "RoPE scaling dprope: the original context {tokens}, alone and times the factor {factor}, must \
+         be from 1 to {most} positions"
     )]
     TooManyPositions { tokens: Sourced<usize>, factor: Sourced<f64>, most: usize },
     #[error("`clex_weights` {file}: {fault}")]

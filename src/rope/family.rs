@@ -4,8 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Family {
     /// The names of the tensors of divisors that llama.cpp uses, whatever the scaling type in the
-    /// file. A file with the divisors of a method then does not name
-    /// its scaling.
+    /// file. Such a file need not name its scaling.
     pub divisors: &'static [&'static str],
     /// Whether layers with a sliding window have the base of all layers by default.
     pub shares_base: bool,

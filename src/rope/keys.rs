@@ -1,8 +1,8 @@
 //! The RoPE keys in the metadata of a GGUF file, `{architecture}.rope.*`, and their defaults.
 
 use super::{
-    Error, Factors, Family, LogMultiplier, METHODS, Origin, Scaling, Sourced, linear::LINEAR,
-    scaling::Factor, temperature::Temperature,
+    CONTEXT_MAX, Error, Factors, Family, LogMultiplier, METHODS, Origin, Scaling, Sourced,
+    linear::LINEAR, scaling::Factor, temperature::Temperature,
 };
 use crate::gguf::Metadata;
 
@@ -109,7 +109,8 @@ impl Keys<'_> {
     ) -> Result<Sourced<usize>, Error> {
         let key = self.key("scaling.original_context_length");
         if let Some(tokens) = self.metadata.u32(&key)?.filter(|tokens| *tokens != 0) {
-            return Ok(Sourced::key(tokens as usize, self.metadata.origin(&key)));
+            let tokens = Sourced::key(tokens as usize, self.metadata.origin(&key));
+            return tokens.between(1, CONTEXT_MAX);
         }
         let linear = self.scaling().is_ok_and(|scaling| scaling.value == &LINEAR);
         // An invalid factor is not an error here, as a setting may replace it.

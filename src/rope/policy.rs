@@ -11,7 +11,7 @@ pub static POLICY: Parameter = Parameter::word(
     "Effective length: position or run [default: position; longrope: run]",
 )
 .details(
-    "For methods that follow the length of the sequence (dynamic, dynamic-yarn, clex, longrope). \
+    "For methods that follow the length of the sequence (dynamic, dynamic-linear, dynamic-yarn, clex, longrope). \
      position: each token has the frequencies for the sequence up to it, and nothing is computed \
      twice; keys are rotated when attention uses them, which takes a little time. run: all tokens \
      have the frequencies for the whole sequence, like Hugging Face's prefill; if a longer sequence \

@@ -9,13 +9,13 @@
 //! - If a setting names a method without a factor, the factor is computed to reach the context.
 
 use super::{
-    Divisors, Error, FREQ_BASE, Factors, Family, Flags, LOG_N, Method, Origin, Plan, Policy, Rule,
-    SCALING, Scaling, Sourced, Visibility, WindowRope, auto, divisors,
+    CONTEXT_MAX, Divisors, Error, FREQ_BASE, Factors, Family, Flags, LOG_N, Method, Origin, Plan,
+    Policy, Rule, SCALING, Scaling, Sourced, Visibility, WindowRope, auto, divisors,
     keys::Keys,
     method, ntk, rule,
     rule_inputs::RuleInputs,
     table, warn,
-    yarn::{ATTENTION_FACTOR, ATTN_FACTOR},
+    yarn::{ATTENTION_FACTOR, ATTN_FACTOR, ORIG_CTX},
 };
 use crate::{gguf::Metadata, settings::Setting};
 
@@ -84,6 +84,7 @@ fn resolve(
     let context_train = Sourced::key(context_train, key);
     let keys = Keys { architecture, family, metadata, factors, pairs: n_rot / 2 };
     let flags = flags.without_defaults();
+    flags.whole(&ORIG_CTX).map(|tokens| tokens.between(1, CONTEXT_MAX)).transpose()?;
 
     let base_train = keys.base("freq_base")?;
     let base = match flags.number(&FREQ_BASE) {

@@ -165,7 +165,8 @@ impl Sourced<f64> {
     }
 }
 
-/// Formats `value` with at most six significant digits: 0.25, 3.33333, 10000.
+/// Formats `value` with at most six significant digits, or as a whole number if it has more: 0.25,
+/// 3.33333, 10000.
 ///
 /// ```
 /// # use rope_cpu::rope::short;

@@ -46,13 +46,15 @@ pub(super) static YARN: Scaling = Scaling::rule(
 
 /// The original context in tokens, before any extension, for all rules that use it; 0 means the
 /// model's.
-pub static ORIG_CTX: Parameter =
-    Parameter::whole("yarn_orig_ctx", "N", "from 0", "Original context size; 0: as trained")
-        .details(
-            "The context before the extension, for YaRN, llama3 and dprope. Also `rope_orig_ctx`.",
-        )
-        .aliases(&["rope_orig_ctx"])
-        .llama_cpp(&["LLAMA_ARG_YARN_ORIG_CTX"]);
+pub static ORIG_CTX: Parameter = Parameter::whole(
+    "yarn_orig_ctx",
+    "N",
+    "from 0 to 1073741824",
+    "Original context size; 0: as trained",
+)
+.details("The context before the extension, for all methods. Also `rope_orig_ctx`.")
+.aliases(&["rope_orig_ctx"])
+.llama_cpp(&["LLAMA_ARG_YARN_ORIG_CTX"]);
 
 /// The share of high frequencies that is kept, from 0 to 1; -1 means the default.
 pub static EXT_FACTOR: Parameter =

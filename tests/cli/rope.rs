@@ -145,7 +145,7 @@ fn invalid_values_are_reported_with_flag_and_range() {
     }
     // An invalid whole number is reported before the model is opened.
     for (flag, bad, range) in [
-        ("--yarn-orig-ctx", "-1", "0"),
+        ("--yarn-orig-ctx", "-1", "0 to 1073741824"),
         ("--dynamic-target", "-1", "the trained context to 1073741824"),
         ("--rope-step", "-1", "1 to 1073741824"),
         ("--rerope-window", "-1", "1 to the context"),

@@ -120,8 +120,14 @@ fn parameters_out_of_range_are_errors() {
     );
     assert_eq!(
         error(dprope().with(&yarn::ORIG_CTX, 3_000_000)),
-        "RoPE scaling dprope: the original context 3000000 (`yarn_orig_ctx` 3000000) times the \
-         factor 2 (`rope_scale` 2) must be from 1 to 4194304 positions"
+        "RoPE scaling dprope: the original context 3000000 (`yarn_orig_ctx` 3000000), alone and times \
+         the factor 2 (`rope_scale` 2), must be from 1 to 4194304 positions"
+    );
+    let shortened = dprope().with(&SCALE, 0.001).with(&yarn::ORIG_CTX, 1_000_000_000);
+    assert!(error(shortened).contains("must be from 1 to 4194304 positions"));
+    assert_eq!(
+        error(dprope().with(&yarn::ORIG_CTX, (1 << 30) + 1)),
+        "`yarn_orig_ctx` 1073741825: must be a whole number from 1 to 1073741824"
     );
     assert_eq!(
         error(llama3().with(&llama3::HIGH_FREQ_FACTOR, 1.0)),
@@ -290,13 +296,13 @@ fn values_out_of_range_are_errors_that_name_the_flag() {
 fn faults_of_a_file_are_errors_that_name_the_key_or_tensor() {
     assert_eq!(
         Case { n_rot: 63, ..Case::default() }.error(),
-        "llama.rope.dimension_count (by default the head size) is 63: must be an even number from 2 \
-         on, as dimensions rotate in pairs"
+        "llama.rope.dimension_count (by default the head size) is 63: must be an even number of at \
+         least 2, as dimensions rotate in pairs"
     );
     assert_eq!(
         Case { window_n_rot: Some(7), ..Case::default() }.error(),
-        "llama.rope.dimension_count_swa (by default the head size) is 7: must be an even number from \
-         2 on, as dimensions rotate in pairs"
+        "llama.rope.dimension_count_swa (by default the head size) is 7: must be an even number of \
+         at least 2, as dimensions rotate in pairs"
     );
     assert_eq!(
         Case::default().scaling("su").error(),
