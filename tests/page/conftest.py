@@ -21,10 +21,10 @@ AXE = ROOT / ".cache/npm-page/node_modules/axe-core/axe.min.js"
 # The time that reading a long document may take.
 PATIENCE = 600_000
 
-# What has a long answer.
 # Options of a server that is still writing when the next step of a test comes, on a fast machine too.
 SLOWLY = ("--power", "10")
 LESS_FAST = ("--power", "25")
+# What has a long answer.
 LONG = "Write a long story about a king who lost his way."
 
 expect.set_options(timeout=20_000)

@@ -152,6 +152,14 @@ def test_messages_that_wait_become_the_draft_again(serve, visit, way):
     expect(page.locator(".message.user")).to_have_count(1)
 
 
+def test_a_file_that_cannot_be_counted_has_its_size(serve, visit):
+    page = visit(serve("--ctx", "512").url)
+    Chat(page).ready()
+    page.route("**/tokenize", lambda route: route.fulfill(status=413, body="{}"))
+    drop(page, "long.txt", "word " * 1024)
+    expect(page.locator("#composer .chip")).to_contain_text("5 KiB")
+
+
 def test_a_long_paste_becomes_a_file(serve, visit):
     page = visit(serve("--ctx", "4096").url)
     chat = Chat(page).ready().limit(4)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from conftest import LESS_FAST, LONG, Chat, document, drop, expect, statistics
+from conftest import LESS_FAST, LONG, SLOWLY, Chat, document, drop, expect, statistics
 
 
 def test_a_long_document_is_read_once(serve, visit):
@@ -76,6 +76,23 @@ def test_a_message_is_edited_and_an_answer_stopped_and_continued(serve, visit):
     # The first version is still there, with its own answer.
     page.locator(".message.user").get_by_role("button", name="Previous version").click()
     expect(page.locator(".message.user .body")).to_have_text("Say yes.")
+
+
+def test_an_edited_message_is_not_sent_during_an_answer(serve, visit):
+    page = visit(serve("--ctx", "4096", *SLOWLY).url)
+    chat = Chat(page).ready().limit(2, temperature=0)
+    chat.ask("Say yes.")
+    page.get_by_role("button", name="Edit the message").click()
+    field = page.get_by_label("The edited message")
+    field.fill("Say no.")
+    chat.limit(2000, temperature=0).send(LONG)
+    expect(chat.answers.last.locator(".body")).not_to_be_empty()
+    field.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("An answer is being written")
+    page.get_by_role("button", name="Stop", exact=True).click()
+    chat.complete()
+    field.press("Enter")
+    expect(page.locator(".message.user .body")).to_have_text(["Say no."])
 
 
 def test_conversations_are_kept_renamed_exported_and_deleted(serve, visit):

@@ -122,6 +122,18 @@ def test_a_key_is_asked_for(serve, visit):
     expect(dialog).to_be_hidden()
 
 
+def test_the_page_is_used_without_the_key_that_is_not_given(serve, visit):
+    page = visit(serve("--ctx", "512", "--api-key", "secret").url)
+    dialog = page.get_by_role("dialog", name="API key")
+    expect(dialog).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    # More than one look at the server later.
+    page.wait_for_timeout(4000)
+    expect(dialog).to_be_hidden()
+    expect(page.locator("#model")).to_contain_text("An API key is required")
+
+
 class Loading(BaseHTTPRequestHandler):
     """A server whose model is being loaded, with the files of the page in the sources."""
 

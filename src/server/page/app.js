@@ -41,7 +41,10 @@ const messages = new Messages($('#messages'), $('#scroller'), {
         messages.focus(node, label);
     },
     edit: (node, content) => chat.edit(node, content),
-    refusal: (node, content) => refusal(chat.asked({ ...node, content }, node), connection.properties),
+    refusal: async (node, content) => {
+        const busy = () => (chat.writing() ? 'An answer is being written: stop it or wait, then send the new version.' : null);
+        return busy() ?? (await refusal(chat.asked({ ...node, content }, node), connection.properties)) ?? busy();
+    },
     regenerate: (node, instead) => chat.regenerate(node, instead),
     resume: (node) => chat.resume(node),
     limit: (node) => chat.limit(node),

@@ -70,7 +70,8 @@ export class Attachments {
     async #count() {
         this.actions.changed();
         for (const file of this.files.filter((file) => file.tokens === null)) {
-            file.tokens = await count(file.text).catch(() => null);
+            // A text that the server does not take, or no server: its size is shown.
+            file.tokens = await count(file.text).catch(() => undefined);
             this.show();
             this.actions.changed();
         }
@@ -96,7 +97,8 @@ export class Attachments {
             this.#remove(file);
             this.actions.insert('');
         };
-        const size = file.tokens === null ? 'counting …' : `${whole(file.tokens)} tokens`;
+        const counted = () => (file.tokens === undefined ? bytes(file.text.length) : `${whole(file.tokens)} tokens`);
+        const size = file.tokens === null ? 'counting …' : counted();
         return element(
             'span',
             { class: 'chip' },

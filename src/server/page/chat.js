@@ -140,12 +140,11 @@ export class Chat {
 
     /** Requests another answer, beside an earlier one or, if that one is empty, in its place. */
     regenerate(node, instead = false) {
-        const asked = this.current.nodes.find((other) => other.id === node.parent);
         if (instead) {
             delete node.reasoning;
             this.#run(node);
         } else {
-            this.#answer(asked);
+            this.#answer({ id: node.parent });
         }
     }
 

@@ -13,6 +13,8 @@ export class Connection {
     #state = '';
     #timer = null;
     #asking = null;
+    /** Whether the dialog was closed without a key: then only a message asks again. */
+    #declined = false;
 
     /** `changed(properties)` is called when the server has become ready. */
     constructor({ status, dialog, changed }) {
@@ -37,7 +39,8 @@ export class Connection {
             if (before !== 'ready') this.changed(properties);
             return true;
         } catch (fault) {
-            if (fault.kind === 'key') await this.askKey();
+            if (fault.kind === 'key' && this.#declined) this.#show('key', 'An API key is required.');
+            else if (fault.kind === 'key') await this.askKey();
             else if (fault.kind === 'loading') this.#show('loading', 'The model is being loaded …');
             else if (before === 'loading' && fault.kind === 'gone') {
                 this.#show('gone', 'The server ended while it loaded the model: its terminal has the reason.');
@@ -71,6 +74,7 @@ export class Connection {
             this.dialog.addEventListener('close', () => {
                 const key = this.dialog.returnValue === 'enter' ? field.value.trim() : '';
                 if (key) setKey(key);
+                this.#declined = key === '';
                 resolve(key !== '');
             }, { once: true });
         });

@@ -21,23 +21,16 @@ function filled(node, attributes, children) {
 }
 
 const PATHS = {
-    attach: 'M21 11.5l-8.6 8.6a5.5 5.5 0 0 1-7.8-7.8l8.9-8.9a3.7 3.7 0 0 1 5.2 5.2l-8.9 8.9a1.8 1.8 0 0 1-2.6-2.6l8.2-8.2',
-    bars: 'M4 7h16M4 12h16M4 17h16',
     check: 'M5 13l4.5 4.5L19 7.5',
     copy: 'M9 9h11v11H9zM15 9V4H4v11h5',
     edit: 'M4 20h4L19.5 8.5l-4-4L4 16zM13 7l4 4',
-    export: 'M12 15V4m-4 4l4-4 4 4M5 13v7h14v-7',
     file: 'M6 3h8l4 4v14H6zM14 3v5h4',
     left: 'M14.5 6l-6 6 6 6',
-    panel: 'M4 5h16v14H4zM15 5v14',
-    plus: 'M12 5v14M5 12h14',
     remove: 'M6 6l12 12M18 6L6 18',
     retry: 'M5 12a7 7 0 0 1 12-5l2 2M19 4v5h-5M19 12a7 7 0 0 1-12 5l-2-2M5 20v-5h5',
     right: 'M9.5 6l6 6-6 6',
     send: 'M12 19V6m-6 6l6-6 6 6',
     stop: 'M7 7h10v10H7z',
-    theme: 'M12 4a8 8 0 1 0 0 16zM12 4a8 8 0 0 1 0 16',
-    trash: 'M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13M10.5 11v5M13.5 11v5',
     unfold: 'M6 9.5l6 6 6-6',
 };
 

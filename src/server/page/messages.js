@@ -199,6 +199,8 @@ class Message {
                 onsubmit: async (event) => {
                     event.preventDefault();
                     const sentence = await actions.refusal(node, field.value);
+                    // Another conversation may be shown meanwhile.
+                    if (!form.isConnected) return;
                     notice.textContent = sentence ?? '';
                     notice.hidden = !sentence;
                     if (sentence) return;
