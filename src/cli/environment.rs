@@ -31,7 +31,7 @@ Environment:
 const OURS: &str = "ROPE_CPU_";
 
 /// The commands that share option meanings with llama-cli.
-const LIKE_LLAMA_CLI: [&str; 10] = [
+const LIKE_LLAMA_CLI: [&str; 11] = [
     "rope-cpu",
     "run",
     "serve",
@@ -42,6 +42,7 @@ const LIKE_LLAMA_CLI: [&str; 10] = [
     "passkey",
     "perplexity",
     "eval",
+    "embed",
 ];
 
 /// The commands of `rope`. Variables do not set their --ctx: a value for `run` may be 0.

@@ -21,6 +21,7 @@ fn what_is_typed_goes_first_then_ours_then_llama_cpps() {
         &["run"],
         &["passkey"],
         &["sweep"],
+        &["embed", "text"],
         &["tokenize", "-p", "text"],
         &["rope", "explain"],
         &["rope", "disturbance", "-c", "512"],
@@ -34,6 +35,7 @@ fn what_is_typed_goes_first_then_ours_then_llama_cpps() {
 #[test]
 fn a_wrong_value_names_the_variable() {
     let wrong = [("LLAMA_ARG_THREADS", "many")];
+    with(&wrong, &["embed", "-m", "x", "text"]).refused(2, &["LLAMA_ARG_THREADS"]);
     with(&wrong, &["-m", "x"])
         .refused(2, &["environment variable LLAMA_ARG_THREADS: invalid value 'many'"]);
     with(&wrong, &["-m", "/no/such.gguf", "-t", "1"]).refused(2, &["/no/such.gguf"]);
