@@ -7,8 +7,11 @@ use super::{error::Error, note, serve};
 /// Runs the command, until Ctrl-C or SIGTERM.
 ///
 /// # Errors
-/// As for [`serve::run`].
+/// As for [`serve::run`], and if the server is to have no page.
 pub fn run(args: &serve::Args) -> Result<(), Error> {
+    if args.listen.no_ui {
+        return Err(Error::usage("--no-ui: open shows the page; without it use rope-cpu serve"));
+    }
     serve::serve(args, serve::Stop::OnSignal, |addresses, _| {
         addresses.first().copied().into_iter().for_each(show);
         Ok(())

@@ -33,6 +33,14 @@ fn the_page_is_opened_in_the_browser() {
 }
 
 #[test]
+fn a_server_without_its_page_is_refused() {
+    let model = tiny_reader(7, true);
+    let run = Server::command(&["open"], model.path(), &["--no-ui"]).output().unwrap();
+    let stderr = String::from_utf8(run.stderr).unwrap();
+    assert!(run.status.code() == Some(2) && stderr.contains("use rope-cpu serve"), "{stderr}");
+}
+
+#[test]
 fn without_a_browser_the_address_is_printed() {
     let (folder, model) = (tempfile::tempdir().unwrap(), tiny_reader(7, true));
     let mut server = open(folder.path(), model.path(), "\nopen http://");
