@@ -12,7 +12,7 @@ use rope_cpu_kernels::DType;
 
 use super::{
     Error,
-    args::{MachineArgs, at_least_one, named, warn_of_threads},
+    args::{MachineArgs, named, numbers::between, warn_of_threads},
     bar, handle_interrupts, note,
 };
 use rope_cpu::{
@@ -41,7 +41,7 @@ pub struct Args {
     target: Target,
 
     /// Number of threads, as --threads
-    #[arg(value_name = "THREADS", value_parser = at_least_one, conflicts_with = "threads")]
+    #[arg(value_name = "THREADS", value_parser = between::<usize>(1, 1024), conflicts_with = "threads")]
     nthreads: Option<usize>,
 
     /// Do not warn about weights that are already quantized
