@@ -173,7 +173,8 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
     };
 
     let cache = args.requests.cache_ram;
-    let cache = usize::try_from(cache).map_or(usize::MAX, |mebibytes| mebibytes << 20);
+    let cache = usize::try_from(cache);
+    let cache = cache.map_or(usize::MAX, |mebibytes| mebibytes.saturating_mul(1 << 20));
     let resources = match &draft {
         Some(draft) => resources.beside(draft.resources()),
         None => resources,
