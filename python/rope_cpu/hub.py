@@ -21,7 +21,7 @@ def download(
         repo: `"USER/MODEL"`, or `"USER/MODEL:QUANT"`. Without a quant: Q4_K_M, else Q8_0, else the
             first model file.
         filename: The file, instead of a quant. `*` stands for any text: `"*Q8_0.gguf"`.
-        cache_dir: The cache. By default that of the hub's own programs: see HF_HUB_CACHE, HF_HOME.
+        cache_dir: The cache. By default that of the hub's own programs: see LLAMA_CACHE, HF_HUB_CACHE, HF_HOME.
         progress: A function that is called with the name of a file, the bytes that have arrived, and
             its size.
 

@@ -8,7 +8,7 @@ use super::{Error, Options};
 impl Options {
     /// Returns the options that environment variables set. `variable` looks a variable up.
     ///
-    /// The address is HF_ENDPOINT. The cache is LLAMA_CACHE, HF_HUB_CACHE, or a folder in HF_HOME.
+    /// The address is HF_ENDPOINT. The cache is LLAMA_CACHE, else HF_HUB_CACHE, or a folder in HF_HOME.
     /// The token is HF_TOKEN, or the one stored by `hf auth login`. HF_HUB_OFFLINE sets `offline`.
     ///
     /// ```no_run

@@ -14,7 +14,7 @@ pub struct HubArgs {
     ///
     /// From the Hugging Face Hub, or from the address in HF_ENDPOINT. Without QUANT: Q4_K_M, else
     /// Q8_0, else the first model file. A file is downloaded once, to the cache of the hub's own
-    /// programs, by default ~/.cache/huggingface/hub; HF_HUB_CACHE or HF_HOME set another folder.
+    /// programs, by default ~/.cache/huggingface/hub; LLAMA_CACHE, HF_HUB_CACHE or HF_HOME set another folder.
     #[arg(long, aliases = ["-hf", "-hfr", "LLAMA_ARG_HF_REPO"], value_name = "REPO")]
     #[arg(conflicts_with = "model", value_delimiter = ',', help_heading = "Model")]
     pub hf_repo: Vec<Wanted>,
