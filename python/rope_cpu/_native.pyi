@@ -148,7 +148,8 @@ class Model:
     ) -> Stream: ...
     def batch(
         self,
-        prompts: list[tuple[list[int], dict[str, Any]]],
+        prompts: list[list[int]],
+        request: dict[str, Any],
         slots: int,
         progress: Callable[[int, int], object] | None,
     ) -> list[Outcome]: ...

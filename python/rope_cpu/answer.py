@@ -83,6 +83,16 @@ class Answer(str):
         )
         return answer
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Returns how `pickle` and `copy` make the answer again."""
+        return _restored, (type(self), str(self), vars(self))
+
+
+def _restored(kind: type[Answer], text: str, attributes: dict[str, Any]) -> Answer:
+    answer = str.__new__(kind, text)
+    vars(answer).update(attributes)
+    return answer
+
 
 @dataclass
 class ToolCall:

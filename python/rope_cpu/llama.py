@@ -50,17 +50,35 @@ _REFUSED = {
     "local_dir_use_symlinks": "use cache_dir",
 }
 
-#: Values of these that ask for what rope_cpu does.
-_PERMITTED = {
-    "n_gpu_layers": 0,
-    "offload_kqv": False,
-    "flash_attn": True,
-    "use_mmap": True,
-    "use_mlock": False,
-    "additional_files": None,
-    "local_dir": None,
-    "local_dir_use_symlinks": "auto",
-}
+#: Values of arguments without a meaning here that ask for nothing else: llama-cpp-python's defaults, and
+#: what rope_cpu does.
+_PERMITTED: dict[str, tuple[Any, ...]] = {
+    "n_gpu_layers": (0,),
+    "split_mode": (1,),
+    "main_gpu": (0,),
+    "vocab_only": (False,),
+    "use_mmap": (True,),
+    "use_mlock": (False,),
+    "n_batch": (512,),
+    "attention_type": (-1,),
+    "offload_kqv": (True, False),
+    "flash_attn": (True, False),
+    "no_perf": (True, False),
+    "last_n_tokens_size": (64,),
+    "numa": (False,),
+    "spm_infill": (False,),
+    "tfs_z": (1.0,),
+    "local_dir_use_symlinks": ("auto",),
+    **dict.fromkeys(
+        [
+            "tensor_split", "kv_overrides", "n_threads_batch", "op_offload", "swa_full", "lora_base",
+            "chat_format", "chat_handler", "draft_model", "tokenizer", "type_k", "type_v", "suffix",
+            "logprobs", "top_logprobs", "stopping_criteria", "logits_processor", "functions",
+            "function_call", "additional_files", "local_dir",
+        ],
+        (None,),
+    ),
+}  # fmt: skip
 
 
 class Llama:
@@ -199,8 +217,9 @@ class Llama:
         """Computes `scores` of the tokens since `reset` and of these."""
         if not self._logits_all:
             raise RuntimeError("eval: open the model with logits_all=True")
-        self._evaluated += tokens
-        self._scores = self.model.logits(self._evaluated)
+        evaluated = [*self._evaluated, *tokens]
+        self._scores = self.model.logits(evaluated)
+        self._evaluated = evaluated
 
     def reset(self) -> None:
         """Forgets the tokens of `eval`."""
@@ -260,8 +279,6 @@ class Llama:
         head = _head("cmpl", "text_completion", model or self.model_path)
         text = prompt if isinstance(prompt, str) else self.model.detokenize(prompt)
         shown = text if echo else ""
-        if max_tokens == 0:
-            raise ValueError("max_tokens 0: must be at least 1, or None for no limit")
         if stream:
             return self._completion_chunks(tokens, options, head, shown)
         answer = self.model.generate(tokens, **options)
@@ -485,7 +502,7 @@ class Llama:
 
 def _refuse(function: str, unknown: Mapping[str, Any]) -> None:
     for name, value in unknown.items():
-        if name in _PERMITTED and value == _PERMITTED[name]:
+        if value in _PERMITTED.get(name, ()):
             continue
         reason = f": {_REFUSED[name]}" if name in _REFUSED else ""
         raise TypeError(f"{function}: {name} is not supported{reason}")

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from .options import AnswerOptions, Rope, RopeOptions
     from .rope import Plan
 
-#: A text, or its tokens.
-Prompt: TypeAlias = Union[str, Sequence[int]]
+#: A text, which may be in UTF-8, or its tokens.
+Prompt: TypeAlias = Union[str, bytes, Sequence[int]]
 #: Messages as in OpenAI's API, or the text of one message of the user.
 Messages: TypeAlias = Union[str, Sequence[Mapping[str, Any]]]
 
@@ -47,7 +47,11 @@ class Perplexity:
 
         Returns:
             The middles of the ranges of positions, and the perplexity in each: float64, (ranges,).
+
+        Raises:
+            ValueError: If `width` is not at least 1.
         """
+        _options.in_range("width", width, 1)
         buckets = self.positions // np.uint64(width)
         found, which = np.unique(buckets, return_inverse=True)
         means = np.bincount(which, weights=self.log_likelihoods) / np.bincount(which)
@@ -112,6 +116,8 @@ class Model:
         _options.in_range("ctx", ctx, 1, _options.CTX_MAX)
         _options.in_range("threads", threads, 1, 1024)
         _options.in_range("ubatch_size", ubatch_size, 1, _options.CTX_MAX)
+        _options.several("override_kv", override_kv)
+        _options.several("lora", lora)
         method, settings = _options.rope(rope, rope_options)
         pairs = [entry if isinstance(entry, tuple) else (entry, 1.0) for entry in lora]
         native = _native.Model(
@@ -281,7 +287,7 @@ class Model:
         return self._other[1], rest
 
     def _tokens(self, prompt: Prompt) -> list[int]:
-        return self.tokenize(prompt) if isinstance(prompt, str) else self._checked(prompt)
+        return self.tokenize(prompt) if isinstance(prompt, (str, bytes)) else self._checked(prompt)
 
     def _checked(self, tokens: Sequence[int]) -> list[int]:
         """Returns tokens as a list, after checking that the vocabulary has each."""
@@ -312,11 +318,12 @@ class Model:
             The answers, in the order of the prompts.
         """
         _options.in_range("slots", slots, 1, 256)
+        _options.several("prompts", prompts)
         with self._lock:
             native, rest = self._for(options)
             request = _options.request(rest)
-            requests = [(self._tokens(prompt), request) for prompt in prompts]
-            outcomes = native.batch(requests, min(slots, max(len(requests), 1)), progress)
+            texts = [self._tokens(prompt) for prompt in prompts]
+            outcomes = native.batch(texts, request, min(slots, max(len(texts), 1)), progress)
         return [Answer(outcome) for outcome in outcomes]
 
     def chat(
@@ -456,7 +463,10 @@ class Model:
         Raises:
             ValueError: If the text is too short, or an argument is invalid.
         """
-        tokens = self.tokenize(text, parse_special=False) if isinstance(text, str) else self._checked(text)
+        if isinstance(text, (str, bytes)):
+            tokens = self.tokenize(text, parse_special=False)
+        else:
+            tokens = self._checked(text)
         for name, value in [("window", window), ("stride", stride), ("max_windows", max_windows)]:
             _options.in_range(name, value, 1)
         if window is None:
@@ -467,7 +477,7 @@ class Model:
         return Perplexity(float(np.exp(-scores.mean())), scores, positions, indices)
 
     def embed(
-        self, texts: str | Sequence[Prompt], *, pooling: str | None = None, normalize: bool = True
+        self, texts: str | bytes | Sequence[Prompt], *, pooling: str | None = None, normalize: bool = True
     ) -> NDArray[np.float32]:
         """Computes the embeddings of texts.
 
@@ -481,7 +491,7 @@ class Model:
         """
         if pooling in ("none", "rank"):
             raise ValueError(f"pooling {pooling}: must be mean, cls or last; see embed_tokens")
-        texts = [texts] if isinstance(texts, str) else texts
+        texts = [texts] if isinstance(texts, (str, bytes)) else texts
         if not texts:
             return np.empty((0, self.embedding), np.float32)
         tokens = [self._tokens(text) for text in texts]

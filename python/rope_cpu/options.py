@@ -205,12 +205,25 @@ def in_range(name: str, value: int | None, least: int, most: int | None = None, 
     """Checks the range of a whole number. None is in every range.
 
     Raises:
+        TypeError: If the value is not a whole number.
         ValueError: If the number is not from `least` to `most`.
     """
+    if value is not None and not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} {value!r}: must be a whole number")
     if value is None or (value >= least and (most is None or value <= most)):
         return
     limits = f"at least {least}" if most is None else f"from {least} to {most}"
     raise ValueError(f"{name} {value}: must be {limits}{hint}")
+
+
+def several(name: str, values: object) -> None:
+    """Checks that an argument for several values is not a text, which would be taken letter by letter.
+
+    Raises:
+        TypeError: If it is a text.
+    """
+    if isinstance(values, (str, bytes)):
+        raise TypeError(f"{name} {values!r}: must be a list")
 
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:

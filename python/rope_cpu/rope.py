@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from . import _native
+from . import _native, options as _options
 from ._native import Plan
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def plan(
     """Resolves the RoPE settings of a model in a context. Nothing is computed with the model.
 
     Args:
-        model: The path of a GGUF file, or an open model.
+        model: The path of a GGUF file, or an open model, whose settings hold unless others are given.
         ctx: The context in tokens. By default as trained, or the largest that fits in memory.
         rope: The method: `"yarn"`, `"yarn:4"`, `"yarn:4:yarn-ramp=turns"`, or a dict of settings
             with `"method"`.
@@ -47,8 +47,10 @@ def plan(
     """
     from .model import Model
 
-    path = model.path if isinstance(model, Model) else model
-    with Model.open(path, ctx=ctx, rope=rope, **options) as opened:
+    if isinstance(model, Model):
+        method = None if rope is None and not options else _options.rope(rope, options)
+        return model._native.with_context(ctx, method).plan()
+    with Model.open(model, ctx=ctx, rope=rope, **options) as opened:
         return opened.rope
 
 

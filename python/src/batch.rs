@@ -34,12 +34,13 @@ impl Model {
         Stream::start(loaded.borrow()?, sampler, prompt, limits)
     }
 
-    /// Answers prompts side by side and returns the outcomes in their order. `progress` receives
-    /// the number of finished answers after each.
+    /// Answers prompts side by side, each by the settings of `request`, and returns the outcomes in
+    /// their order. `progress` receives the number of finished answers after each.
     fn batch(
         &self,
         py: Python<'_>,
-        prompts: Vec<(Vec<Token>, Request)>,
+        prompts: Vec<Vec<Token>>,
+        request: Request,
         slots: usize,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Vec<Outcome>> {
@@ -49,8 +50,9 @@ impl Model {
             Scheduler::new(loaded.engine()?, tokenizer, Options::new(slots), Default::default());
         let (sender, updates) = mpsc::channel();
         let count = prompts.len();
-        for (index, (prompt, request)) in prompts.into_iter().enumerate() {
-            let (sampling, limits) = prepare(&loaded, &request, None)?;
+        let (sampling, limits) = prepare(&loaded, &request, None)?;
+        for (index, prompt) in prompts.into_iter().enumerate() {
+            let (sampling, limits) = (sampling.clone(), limits.clone());
             let request = batch::Request { sampling, limits, ..batch::Request::new(prompt) };
             let sender = sender.clone();
             // This function receives all updates, or has failed.
@@ -79,7 +81,7 @@ impl Model {
                             progress.call1(py, (done, count))?;
                         }
                     }
-                    Update::Failed(error) => return Err(of_batch(error)),
+                    Update::Failed(error) => return Err(of_prompt(py, index, &of_batch(error))),
                     Update::Read(_) | Update::Prompt(_) | Update::Embedded(_) => {}
                 }
             }
@@ -106,6 +108,11 @@ fn prepare(
         (None, None) => {}
     }
     Ok((request.sampling(loaded)?, limits))
+}
+
+/// Returns an error that names the prompt, of the same class.
+fn of_prompt(py: Python<'_>, index: usize, error: &PyErr) -> PyErr {
+    PyErr::from_type(error.get_type(py), format!("prompt {index}: {}", error.value(py)))
 }
 
 fn of_batch(error: batch::Error) -> PyErr {

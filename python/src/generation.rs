@@ -190,8 +190,14 @@ impl Drop for Stream {
         if let Ok(state) = self.state.get_mut() {
             state.pieces = None;
             // Waits for the thread, so that the next call finds the session.
-            if let Some(worker) = state.worker.take() {
-                let _ = worker.join();
+            let mut join = || {
+                if let Some(worker) = state.worker.take() {
+                    let _ = worker.join();
+                }
+            };
+            // Other threads of Python run meanwhile. There are none once the interpreter ends.
+            if Python::try_attach(|py| py.detach(&mut join)).is_none() {
+                join();
             }
         }
     }

@@ -82,8 +82,13 @@ impl Model {
         normalize: bool,
     ) -> PyResult<Vec<Bound<'py, PyArray2<f32>>>> {
         let loaded = self.loaded()?;
-        let pooling = pooling.map(Pooling::from_str).transpose().map_err(invalid)?;
-        let pooling = pooling.unwrap_or_else(|| Pooling::of(&loaded.model));
+        let given = pooling.map(Pooling::from_str).transpose().map_err(invalid)?;
+        let pooling = given.unwrap_or_else(|| Pooling::of(&loaded.model));
+        if given.is_none() && pooling == Pooling::None {
+            return Err(invalid(
+                "the file names no pooling: choose pooling mean, cls or last, or call embed_tokens",
+            ));
+        }
         if pooling == Pooling::Rank {
             return Err(invalid("the model ranks documents: choose pooling mean, cls or last"));
         }

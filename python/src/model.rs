@@ -99,9 +99,7 @@ impl Model {
         properties.set_item("trained_ctx", config.context_train)?;
         properties.set_item("vocabulary", config.vocabulary)?;
         properties.set_item("embedding", config.embedding)?;
-        properties.set_item("layers", config.layers.len())?;
         properties.set_item("threads", options.threads.answers)?;
-        properties.set_item("weights_bytes", model.weights_bytes())?;
         let tokenizer = model.tokenizer().ok();
         properties.set_item("bos", tokenizer.and_then(Tokenizer::bos))?;
         properties.set_item("eos", tokenizer.and_then(Tokenizer::eos))?;

@@ -96,10 +96,13 @@ impl Request {
 
     /// Returns the limits, without the grammar.
     pub fn limits(&self) -> PyResult<Limits> {
-        let time_max = self.time_max.map(Duration::try_from_secs_f64).transpose();
+        let time_max = self.time_max.map(|seconds| {
+            let refused = || format!("time_max {seconds}: must be a number of seconds, at least 0");
+            Duration::try_from_secs_f64(seconds).map_err(|_| invalid(refused()))
+        });
         Ok(Limits {
             tokens_max: self.max_tokens,
-            time_max: time_max.map_err(|e| invalid(format_args!("time_max: {e}")))?,
+            time_max: time_max.transpose()?,
             stops: Stops::new(self.stop.iter().filter(|text| !text.is_empty())),
             ignore_end: self.ignore_eos,
             show_special: self.special,
@@ -110,7 +113,10 @@ impl Request {
 
 /// Compiles a grammar for a model.
 pub fn constraint(loaded: &Loaded, grammar: &Grammar) -> PyResult<Constraint> {
-    Constraint::new(loaded.vocabulary()?, grammar).map_err(invalid)
+    let vocabulary = loaded.vocabulary()?;
+    // A large grammar takes seconds.
+    let compiled = Python::attach(|py| py.detach(|| Constraint::new(vocabulary, grammar)));
+    compiled.map_err(invalid)
 }
 
 fn named(name: &str) -> PyResult<&'static SamplerSetting> {

@@ -76,6 +76,11 @@ def test_unknown_arguments_are_refused_by_name(path):
             llama.create_chat_completion(reference.MESSAGES, functions=[])
         with pytest.raises(RuntimeError, match="embedding=True"):
             llama.embed("Hi")
+        # The defaults of llama-cpp-python.
+        usual = llama("Hi", suffix=None, logprobs=None, tfs_z=1.0, logits_processor=None, max_tokens=2)
+        assert usual["usage"]["completion_tokens"] == 2
+    usual = {"n_batch": 512, "offload_kqv": True, "flash_attn": False, "chat_format": None, "tensor_split": None}
+    Llama(str(path), n_threads=1, verbose=False, **usual).close()
 
 
 def test_arguments_of_downloads_are_refused_before_they_start():
@@ -95,6 +100,8 @@ def test_scores_are_logits(path):
     with Llama(str(path), logits_all=True, n_threads=1, verbose=False) as llama:
         llama.eval([1, 2, 3])
         llama.eval([4])
+        with pytest.raises(ValueError, match="token 60000"):
+            llama.eval([60000])
         assert llama.scores.shape == (4, llama.n_vocab())
         assert (llama.scores == llama.model.logits([1, 2, 3, 4])).all()
         llama.reset()

@@ -1,9 +1,11 @@
 """Models: texts, numbers, errors."""
 
+import copy
 import importlib.metadata
 import inspect
 import json
 import math
+import pickle
 import signal
 import subprocess
 import sys
@@ -95,6 +97,19 @@ def test_a_batch_gives_the_answers_of_single_prompts(model):
     assert seen == [(n, 6) for n in range(1, 7)]
     assert [len(answer.tokens) for answer in answers] == [answer.usage.completion_tokens for answer in answers]
     assert model.generate_batch([]) == []
+
+
+def test_answers_can_be_copied_and_sent_to_other_processes(model):
+    for answer in (model.generate(PROMPT, max_tokens=4, **GREEDY), model.chat("Hello", max_tokens=4, **GREEDY)):
+        for other in (pickle.loads(pickle.dumps(answer)), copy.deepcopy(answer)):
+            assert (other, type(other), vars(other)) == (answer, type(answer), vars(answer))
+
+
+def test_texts_may_be_bytes(model):
+    assert model.generate(PROMPT.encode(), max_tokens=4, **GREEDY) == model.generate(PROMPT, max_tokens=4, **GREEDY)
+    assert (model.logits(b"A cat") == model.logits("A cat")).all()
+    assert model.perplexity(b"A cat " * 40).value == model.perplexity("A cat " * 40).value
+    assert (model.embed(b"A cat") == model.embed("A cat")).all()
 
 
 def test_a_conversation_continues(model):
@@ -238,6 +253,12 @@ def test_errors_name_the_argument_and_what_is_possible(model, path, tmp_path):
     refused(TypeError, 'Model.open, or rope={"method": ..., "yarn_ramp": ...}', model.chat, PROMPT, yarn_ramp="turns")
     refused(ValueError, "messages: .*critic", model.chat, [{"role": "critic", "content": ""}])
     refused(ValueError, "slots 0: must be from 1 to 256", model.generate_batch, ["a"], slots=0)
+    refused(TypeError, "prompts 'a': must be a list", model.generate_batch, "a")
+    refused(ValueError, "prompt 1: the prompt of 3000 tokens", model.generate_batch, ["a", [1] * 3000])
+    refused(TypeError, "lora 'a.gguf': must be a list", Model.open, path, lora="a.gguf")
+    refused(TypeError, "max_tokens '8': must be a whole number", model.generate, PROMPT, max_tokens="8")
+    refused(ValueError, "time_max -1.*at least 0", model.generate, PROMPT, time_max=-1)
+    refused(ValueError, "width 0: must be at least 1", model.perplexity("A cat " * 40).by_position, 0)
     closed = Model.open(path, ctx=64, threads=1)
     closed.close()
     refused(ValueError, "the model is closed", closed.generate, PROMPT)

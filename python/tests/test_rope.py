@@ -67,7 +67,7 @@ def test_a_context_beyond_the_trained_one_warns_without_a_method(path):
         warnings.simplefilter("always")
         with Model.open(path, ctx=16384) as model:
             assert model.rope.warnings
-        assert rope.plan(model, ctx=512).context == 512
+            assert rope.plan(model, ctx=512).context == 512
     assert any("8192" in str(warning.message) for warning in found)
 
 
@@ -76,6 +76,13 @@ def test_a_method_changes_the_answer(path):
     with Model.open(path, ctx=64, threads=1) as model, Model.open(path, ctx=64, threads=1, rope="linear:8") as linear:
         assert not np.allclose(model.logits(tokens)[-1], linear.logits(tokens)[-1])
         assert (model.logits(tokens)[0] == linear.logits(tokens)[0]).all()
+
+
+def test_the_settings_of_an_open_model_hold(path):
+    with rope_cpu.Model.open(path, ctx=4096, threads=1, override_kv=["llama.rope.freq_base=float:1000000"]) as model:
+        assert rope_cpu.rope.plan(model).base == 1e6
+        plan = rope_cpu.rope.plan(model, rope="yarn", rope_scale=2)
+        assert (plan.base, plan.factor, plan.context) == (1e6, 2.0, 4096)
 
 
 def test_settings_are_described():
