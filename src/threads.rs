@@ -3,9 +3,8 @@
 //!
 //! A `Phase` has a number of tasks. Workers claim consecutive tasks until none is left, so that
 //! each task is done exactly once. The next phase begins when every worker that is in the phase has
-//! left it. A worker that comes later than that finds the phase over, and goes on to the next: so
-//! one that shares its core with another program does its share of the work, and the others do not
-//! wait for its turn.
+//! left it. A worker that arrives later skips the phase. So the team never waits for a worker whose
+//! core is busy with another program.
 //!
 //! Workers exchange data through `Phased` buffers: in a phase a buffer is either read by all workers,
 //! or each worker writes the elements that belong to its tasks. Which worker gets which task varies

@@ -69,7 +69,7 @@ pub fn common_prefix(a: &[Token], b: &[Token]) -> usize {
 /// # fn main() -> Result<(), rope_cpu::model::Error> {
 /// let model = Model::open("model.gguf")?;
 /// let tokenizer = model.tokenizer()?;
-/// let tokens = tokenizer.encode("Hello", Special::AsText, Ends::Add);
+/// let tokens = tokenizer.encode("Hello", Special::AsText, Ends::Omit);
 /// assert_eq!(tokenizer.decode(&tokens, false), b"Hello");
 /// # Ok(())
 /// # }
@@ -199,7 +199,7 @@ impl<'a> Tokenizer<'a> {
     }
 
     /// Returns the bytes of a text: the pieces of its tokens in order, without the space that
-    /// encoding adds at the start. Spaces before punctuation are kept, whether or not the model has
+    /// encoding adds, if it is at the start of the first token. Spaces before punctuation are kept, whether or not the model has
     /// `clean_spaces`.
     pub fn decode(&self, tokens: &[Token], show_special: bool) -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -350,7 +350,8 @@ pub trait Isa: Copy + 'static {
         w: Self::WideBytes,
         a: &[u8; 4],
     ) -> Self::WideInts;
-    /// Computes [`Isa::wide_dot_signed`] less the share of these cache lines in [`Isa::signed_terms`].
+    /// Computes [`Isa::wide_dot_signed`] without the part that [`Isa::signed_terms`] returns for these
+    /// cache lines. The caller adds it.
     #[inline(always)]
     fn wide_dot_less_terms(
         self,

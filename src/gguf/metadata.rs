@@ -421,7 +421,7 @@ impl<'a> Metadata<'a> {
         self.array(key, "an array of f32", Array::f32s)
     }
 
-    /// Returns an array of whole numbers of any width.
+    /// Returns an array of whole numbers of any width, or of booleans as 0 and 1.
     pub fn integers(&self, key: &str) -> Result<Option<Vec<i64>>, Error> {
         self.array(key, "an array of whole numbers", Array::integers)
     }

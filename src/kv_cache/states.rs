@@ -170,7 +170,7 @@ impl States {
     }
 
     /// Makes the states that a step has written the current ones. Removes snapshots if there are more
-    /// than `max`.
+    /// than `max`, but not the one at `retained`.
     pub fn commit(&mut self, max: usize, retained: usize) {
         if self.targets.is_empty() {
             return;
