@@ -55,12 +55,12 @@ pub static ALLOWED_LENGTH: SamplerSetting = SamplerSetting::new(
 .rare()
 .no_effect(unless_on);
 
-/// The number of last tokens that are searched for repetitions.
+/// The number of last tokens that are searched for repetitions; -1 for all.
 pub static LAST_N: SamplerSetting = SamplerSetting::new(
     "dry_penalty_last_n",
     64.0,
-    Range::COUNT,
-    "DRY: number of last tokens that are searched",
+    Range::LAST,
+    "DRY: number of last tokens that are searched; -1: all",
 )
 .rare()
 .no_effect(unless_on);
@@ -76,7 +76,7 @@ pub(super) static SAMPLER: StageKind = StageKind {
     settings: &[&MULTIPLIER, &BASE, &ALLOWED_LENGTH, &LAST_N],
     stage: |settings| {
         let values = &settings.values;
-        let (multiplier, last_n) = (MULTIPLIER.real(values), LAST_N.count(values));
+        let (multiplier, last_n) = (MULTIPLIER.real(values), LAST_N.last(values));
         if multiplier == 0.0 || last_n == 0 {
             return None;
         }

@@ -62,8 +62,7 @@ fn number(setting: &SamplerSetting, key: &str, value: gguf::Value) -> Result<Val
         Range::Real { .. } => Some(x).filter(|x| (*x as f32).is_finite()).map(Value::Number),
         Range::Whole { .. } => {
             let n = Some(x as i64).filter(|n| *n as f64 == x)?;
-            let n = Value::Integer(if setting.no_limit == Some(n) { i64::MAX } else { n });
-            Some(n).filter(|n| setting.permits(n))
+            Some(Value::Integer(n)).filter(|n| setting.permits(n))
         }
     });
     converted.ok_or_else(|| MetadataError::Type {

@@ -11,13 +11,12 @@ use super::{
 };
 use crate::{Token, settings::Values};
 
-/// The number of last tokens that are penalized; 0 for none.
+/// The number of last tokens that are penalized; 0 for none, -1 for all.
 pub static LAST_N: SamplerSetting =
-    SamplerSetting::new("repeat_last_n", 64.0, Range::COUNT, "Penalize the last N tokens; 0: off")
+    SamplerSetting::new("repeat_last_n", 64.0, Range::LAST, "Penalize last N tokens; -1: all")
         .key("penalty_last_n")
-        .no_limit(-1)
         .no_effect(|values| {
-            (LAST_N.whole(values) > 0 && !penalizes(values)).then_some("without a penalty")
+            (LAST_N.whole(values) != 0 && !penalizes(values)).then_some("without a penalty")
         });
 
 /// Divides positive logits of the last tokens, and multiplies negative ones.
@@ -64,7 +63,7 @@ pub(super) static SAMPLER: StageKind = StageKind {
     settings: &[&LAST_N, &REPEAT, &PRESENCE, &FREQUENCY],
     stage: |settings| {
         let values = &settings.values;
-        let last_n = LAST_N.count(values);
+        let last_n = LAST_N.last(values);
         if last_n == 0 || !penalizes(values) {
             return None;
         }

@@ -10,8 +10,6 @@ pub struct SamplerSetting {
     pub parameter: Parameter,
     /// The last part of the key in `general.sampling` with which a file recommends a value.
     pub key: Option<&'static str>,
-    /// The number in a file that means no limit.
-    pub(super) no_limit: Option<i64>,
     pub(super) range: Range,
     pub(super) no_effect: fn(&Values) -> Option<&'static str>,
 }
@@ -32,6 +30,11 @@ impl Range {
         Range::Whole { least: i64::MIN, most: i64::MAX, expected: "a whole number" };
     pub const COUNT: Range =
         Range::Whole { least: 0, most: i64::MAX, expected: "a whole number of at least 0" };
+    pub const LAST: Range = Range::Whole {
+        least: -1,
+        most: i64::MAX,
+        expected: "a whole number of at least 0, or -1 for all tokens",
+    };
 
     /// Returns the allowed values, in words.
     pub fn expected(&self) -> &'static str {
@@ -56,7 +59,6 @@ impl SamplerSetting {
         SamplerSetting {
             parameter: parameter.default(default),
             key: None,
-            no_limit: None,
             range,
             no_effect: |_| None,
         }
@@ -85,11 +87,6 @@ impl SamplerSetting {
     /// Lets a file recommend a value.
     pub(super) const fn key(self, key: &'static str) -> Self {
         SamplerSetting { key: Some(key), ..self }
-    }
-
-    /// Lets a number in a file mean no limit.
-    pub(super) const fn no_limit(self, number: i64) -> Self {
-        SamplerSetting { no_limit: Some(number), ..self }
     }
 
     /// Adds a function for the reason why the setting has no effect with the values in use. The
@@ -127,6 +124,11 @@ impl SamplerSetting {
     /// Returns the value or the default of a setting that is a number of things; 0 if it is negative.
     pub(super) fn count(&self, values: &Values) -> usize {
         usize::try_from(self.whole(values)).unwrap_or(0)
+    }
+
+    /// Returns the value or the default of a setting that is a number of last tokens; -1 are all.
+    pub(super) fn last(&self, values: &Values) -> usize {
+        usize::try_from(self.whole(values)).unwrap_or(usize::MAX)
     }
 
     /// Parses a value.

@@ -119,7 +119,7 @@ fn a_file_may_recommend_settings() {
     // A sampler that only llama.cpp has is left out, and -1 is the whole context.
     metadata.insert("general.sampling.sequence", Value::String(b"top_k;infill;temp"));
     metadata.insert("general.sampling.penalty_last_n", Value::I32(-1));
-    let expected = expected.with(&penalties::LAST_N, i64::MAX);
+    let expected = expected.with(&penalties::LAST_N, -1);
     assert_eq!(recommended(&metadata).unwrap(), expected);
     assert_eq!(unknown_samplers(&metadata).unwrap(), ["infill"]);
     metadata.insert("general.sampling.penalty_last_n", Value::I32(-2));
