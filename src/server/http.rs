@@ -107,7 +107,11 @@ async fn form_error(request: Request, next: Next) -> Response {
     match response.extensions_mut().remove::<ApiError>() {
         Some(error) => {
             let body = form(&error);
-            error.response(body)
+            let mut formed = error.response(body);
+            if let Some(close) = response.headers_mut().remove(header::CONNECTION) {
+                formed.headers_mut().insert(header::CONNECTION, close);
+            }
+            formed
         }
         None => response,
     }
@@ -177,7 +181,10 @@ fn host_permitted(host: Option<&str>, permitted: &[String]) -> bool {
 fn key_valid(headers: &HeaderMap, keys: &[String]) -> bool {
     // Compares bytes: a key may have any characters.
     let bytes = |name: HeaderName| headers.get(name).map(HeaderValue::as_bytes);
-    let bearer = bytes(header::AUTHORIZATION).and_then(|value| value.strip_prefix(b"Bearer "));
+    let bearer = bytes(header::AUTHORIZATION).and_then(|value| {
+        let (scheme, key) = value.split_at_checked(b"Bearer ".len())?;
+        scheme.eq_ignore_ascii_case(b"Bearer ").then_some(key)
+    });
     let given = bearer.or_else(|| bytes(X_API_KEY)).unwrap_or_default();
     let valid = keys.iter().map(|key| key.as_bytes().ct_eq(given));
     keys.is_empty() || bool::from(valid.fold(Choice::from(0), |any, one| any | one))

@@ -24,9 +24,12 @@ fn a_running_answer_is_finished_before_the_server_stops() {
     server.signal(Signal::SIGTERM);
     server.wait_until(|server| server.get("/readyz").status == 503);
     server.get("/livez").json();
-    let reply = server.post("/completion", body);
-    reply.refused(503, &["is stopping"]);
-    assert!(reply.header("retry-after").is_some());
+    for path in ["/completion", "/v1/completions", "/v1/messages", "/api/generate"] {
+        let reply = server.post(path, body.clone());
+        assert!(reply.status == 503 && reply.text.contains("is stopping"), "{path}");
+        assert!(reply.header("retry-after").is_some(), "{path}");
+        assert_eq!(reply.header("connection"), Some("close"), "{path}");
+    }
     let last = events.last().unwrap();
     assert_eq!(last["tokens_predicted"], 6000);
     assert_eq!(server.exit_code(), Some(0), "{}", server.stderr());
