@@ -30,5 +30,12 @@ pub fn error(error: &ApiError) -> Value {
         "server_error" => "api_error",
         _ => "invalid_request_error",
     };
-    json!({ "type": "error", "error": { "type": kind, "message": error.message } })
+    let message = match &error.details[..] {
+        // Clients look for these words to shorten a conversation.
+        [("n_prompt_tokens", tokens), ("n_ctx", most)] => {
+            format!("prompt is too long: {tokens} tokens > {most} maximum; {}", error.message)
+        }
+        _ => error.message.clone(),
+    };
+    json!({ "type": "error", "error": { "type": kind, "message": message } })
 }
