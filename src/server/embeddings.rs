@@ -191,12 +191,19 @@ fn tokens(app: &App, input: &Value) -> Result<Vec<Vec<Token>>, ApiError> {
         input => text(input)?,
     };
     let prompts = prompts("input", &input, TEXTS_MAX, app.tokenizer()?)?;
+    if let Some(index) = prompts.iter().position(Vec::is_empty) {
+        let place = if input.is_array() { format!("input[{index}]") } else { "input".into() };
+        return Err(ApiError::field(&place, "a text with at least one token"));
+    }
     match prompts.iter().map(Vec::len).find(|tokens| *tokens > app.context) {
-        Some(tokens) => Err(ApiError::invalid(format_args!(
-            "the input is too large: a text has {tokens} tokens, the context {}; divide it, or restart \
-             the server with a larger --ctx",
-            app.context
-        ))),
+        Some(tokens) => Err(ApiError {
+            message: format!(
+                "the input is too large: a text has {tokens} tokens, the context {}; divide it, or \
+                 restart the server with a larger --ctx",
+                app.context
+            ),
+            ..ApiError::context_exceeded(tokens, app.context)
+        }),
         None => Ok(prompts),
     }
 }
