@@ -47,7 +47,9 @@ fn files_outside_the_folder_and_damaged_ones_are_refused() {
     let act = |action: &str, name: &str| {
         server.post(&format!("/slots/0?action={action}"), json!({ "filename": name }))
     };
-    for name in ["../outside", "/etc/passwd", "a/b", ".hidden", "", "..", "a\\b", "a\0b"] {
+    for name in
+        ["../outside", "/etc/passwd", "a/b", ".hidden", "", "..", "a\\b", "a\0b", " ", "a b"]
+    {
         act("save", name).refused(400, &["\"filename\""]);
     }
     act("restore", "missing").refused(400, &["missing"]);

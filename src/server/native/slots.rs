@@ -96,7 +96,7 @@ fn file(app: &App, File { filename }: File) -> Result<(String, PathBuf), ApiErro
     let name = filename.as_deref().unwrap_or_default();
     let plain = !name.is_empty()
         && !name.starts_with('.')
-        && name.chars().all(|c| c.is_alphanumeric() || "._- ".contains(c));
+        && name.chars().all(|c| c.is_alphanumeric() || "._-".contains(c));
     if !plain {
         let expected = "the name of a file without a folder: letters, digits, and any of . _ - after the first";
         return Err(Failure::unless_one_of("filename", expected, filename.as_deref()).into());
