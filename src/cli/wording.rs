@@ -8,6 +8,8 @@ use std::{
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
+use super::command;
+
 /// Replaces the reasons of Rust's parsers in an error by reasons that name the allowed values.
 ///
 /// `argv` starts with the program's name, which is followed by a command or a file.
@@ -32,6 +34,17 @@ pub fn reworded(error: Error, argv: &[OsString]) -> Error {
                 format!("unrecognized subcommand '{word}'"),
                 format!("no such command or file: '{word}'"),
             )
+        }
+        ErrorKind::ArgumentConflict => {
+            let word = text(ContextKind::InvalidSubcommand);
+            let said = match (word, command().find_subcommand(word)) {
+                ("", _) => return error,
+                (word, Some(_)) => {
+                    format!("the options of a command follow it: rope-cpu {word} ...")
+                }
+                (word, None) => format!("'{word}' is not a command: give a prompt with -p"),
+            };
+            return Error::raw(error.kind(), said + "\n\nFor more information, try '--help'.\n");
         }
         _ => return error,
     };

@@ -73,7 +73,7 @@ fn unsupported_options_of_llama_cli_are_rejected_by_name() {
 
 #[test]
 fn values_out_of_range_are_reported_with_the_range() {
-    let cases: [(&[&str], &str); 34] = [
+    let cases: [(&[&str], &str); 36] = [
         (&["-ctk", "q6_0"], "choose one of f32, f16, bf16, q8_0, q5_0, q4_0"),
         (&["--isa", "mmx"], "scalar"),
         (&["-c", "-5"], "--ctx"),
@@ -84,7 +84,9 @@ fn values_out_of_range_are_reported_with_the_range() {
         (&["-t", "x"], "'--threads <N>': not a whole number\n"),
         (&["--top-k", "x"], "'--top-k <N>': not a whole number\n"),
         (&["--top-k", "9999999999999999999"], "'--top-k <N>': too large\n"),
-        (&["--repeat-last-n", "-5"], "'--repeat-last-n <N>': must be at least 0\n"),
+        (&["--repeat-last-n", "-5"], "'--repeat-last-n <N>': must be at least -1\n"),
+        (&["Why is it blue?"], "'Why is it blue?' is not a command: give a prompt with -p\n"),
+        (&["bench"], "the options of a command follow it: rope-cpu bench ...\n"),
         (&["--top-p", "x"], "'--top-p <N>': not a number\n"),
         (&["--rope-scale", ""], "not a number"),
         (&["--mirostat", "3"], "must be a whole number from 0 to 2"),
