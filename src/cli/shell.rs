@@ -1,6 +1,6 @@
 //! `rope-cpu completions` and `rope-cpu man`: shell completions and manual pages.
 
-use std::{io::Write, path::PathBuf};
+use std::{fs, io::Write, path::PathBuf};
 
 use clap_complete::Shell;
 
@@ -39,8 +39,11 @@ pub fn completions(args: &CompletionsArgs, out: &mut dyn Write) -> Result<(), Er
 pub fn man(args: &ManArgs, out: &mut dyn Write) -> Result<(), Error> {
     match &args.folder {
         None => Ok(clap_mangen::Man::new(command()).render(out)?),
-        Some(folder) => clap_mangen::generate_to(command(), folder).map_err(|e| {
-            Error::failed(format_args!("cannot write pages to {}: {e}", folder.display()))
-        }),
+        Some(folder) => {
+            let written = fs::create_dir_all(folder);
+            written.and_then(|()| clap_mangen::generate_to(command(), folder)).map_err(|e| {
+                Error::failed(format_args!("cannot write pages to {}: {e}", folder.display()))
+            })
+        }
     }
 }

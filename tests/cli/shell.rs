@@ -46,5 +46,10 @@ fn manual_pages_are_printed_and_written() {
     for name in ["rope-cpu.1", "rope-cpu-bench.1", "rope-cpu-rope-explain.1"] {
         assert!(folder.path().join(name).exists(), "{name}");
     }
-    run(&["man", "/no/such/folder"]).refused(1, &["/no/such/folder"]);
+    // The folder is created, but not below a file.
+    let [new, below] = ["new", "rope-cpu.1/pages"].map(|name| folder.path().join(name));
+    assert_eq!(run(&["man", new.to_str().unwrap()]).code, Some(0));
+    assert!(new.join("rope-cpu.1").exists());
+    let below = below.to_str().unwrap();
+    run(&["man", below]).refused(1, &[below]);
 }
