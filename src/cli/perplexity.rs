@@ -61,6 +61,15 @@ enum Task<'a> {
 /// written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let task = task(args)?;
+    if let Task::Decode { window, steps, .. } = task
+        && steps.saturating_add(2) > window
+    {
+        return Err(Error::usage(format_args!(
+            "--decode {steps}: must be at most {} in windows of {window} tokens: choose fewer, or a \
+             larger -c",
+            window.saturating_sub(2)
+        )));
+    }
     check_sparse(args, task.window())?;
     let model = load::adapted(&args.model, &args.adapters)?;
     let tokenizer = model.tokenizer().map_err(Error::usage)?;
