@@ -66,17 +66,20 @@ impl Writer<'_> {
         }
         let on_event = &mut |event: Event<'_>| screen.show(event);
         let answer = speculate(session, sampler, speculation, prompt, limits, on_event);
+        let mut saved = Ok(());
         if let Some(cache) = keep {
             match answer {
                 // Nothing was read: the cache is for the next prompt.
                 Err(generate::Error::PromptEmpty | generate::Error::PromptTooLong { .. }) => {
                     *prompt_cache = Some(cache);
                 }
-                _ => cache.save(session, prompt.len())?,
+                _ => saved = cache.save(session, prompt.len()),
             }
             session.retain_from(usize::MAX);
         }
+        // Before any error, so that it begins a line.
         self.screen.finish()?;
+        saved?;
         let answer = answer.map_err(|e| match e {
             generate::Error::PromptEmpty => Error::usage(e),
             generate::Error::PromptTooLong { .. } => Error::TooLong(e.to_string()),
