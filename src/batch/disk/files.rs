@@ -36,13 +36,11 @@ pub fn work(folder: &Folder, received: &Receiver<Work>, report: &Sender<Done>) {
     for work in received {
         let done = match work {
             Work::Save { name, sequence, used } => {
-                let saved = || save(folder, &name, &sequence, used);
-                let bytes = catch_unwind(AssertUnwindSafe(saved)).unwrap_or_default();
+                let bytes = unless_panics(|| save(folder, &name, &sequence, used));
                 Done::Saved { name, bytes }
             }
             Work::Load { name, kind } => {
-                let loaded = || load(folder, &name, kind);
-                let sequence = catch_unwind(AssertUnwindSafe(loaded)).unwrap_or_default();
+                let sequence = unless_panics(|| load(folder, &name, kind));
                 Done::Loaded { name, sequence }
             }
             Work::Remove { name } => {
@@ -56,6 +54,11 @@ pub fn work(folder: &Folder, received: &Receiver<Work>, report: &Sender<Done>) {
         // At the end, the scheduler no longer reads results.
         let _ = report.send(done);
     }
+}
+
+/// Returns the result of a task, or the default, which means a failure.
+fn unless_panics<T: Default>(task: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(task)).unwrap_or_default()
 }
 
 fn save(folder: &Folder, name: &str, sequence: &Sequence, used: SystemTime) -> u64 {
