@@ -286,8 +286,10 @@ class Model:
             self._other = ((ctx, method), other)
         return self._other[1], rest
 
-    def _tokens(self, prompt: Prompt) -> list[int]:
-        return self.tokenize(prompt) if isinstance(prompt, (str, bytes)) else self._checked(prompt)
+    def _tokens(self, prompt: Prompt, parse_special: bool = True) -> list[int]:
+        if isinstance(prompt, (str, bytes)):
+            return self.tokenize(prompt, parse_special=parse_special)
+        return self._checked(prompt)
 
     def _checked(self, tokens: Sequence[int]) -> list[int]:
         """Returns tokens as a list, after checking that the vocabulary has each."""
@@ -463,10 +465,7 @@ class Model:
         Raises:
             ValueError: If the text is too short, or an argument is invalid.
         """
-        if isinstance(text, (str, bytes)):
-            tokens = self.tokenize(text, parse_special=False)
-        else:
-            tokens = self._checked(text)
+        tokens = self._tokens(text, parse_special=False)
         for name, value in [("window", window), ("stride", stride), ("max_windows", max_windows)]:
             _options.in_range(name, value, 1)
         if window is None:

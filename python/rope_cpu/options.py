@@ -208,9 +208,11 @@ def in_range(name: str, value: int | None, least: int, most: int | None = None, 
         TypeError: If the value is not a whole number.
         ValueError: If the number is not from `least` to `most`.
     """
-    if value is not None and not isinstance(value, numbers.Integral):
+    if value is None:
+        return
+    if not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} {value!r}: must be a whole number")
-    if value is None or (value >= least and (most is None or value <= most)):
+    if value >= least and (most is None or value <= most):
         return
     limits = f"at least {least}" if most is None else f"from {least} to {most}"
     raise ValueError(f"{name} {value}: must be {limits}{hint}")
