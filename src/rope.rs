@@ -10,9 +10,9 @@
 //!   rules share; `sourced` pairs a value with its origin.
 //! - [`METHODS`]: the list of methods that a user can name. `scaling` describes one.
 //! - `rule`: how the factor acts on frequencies, with a file for each rule ([`linear`], `ntk`,
-//!   [`ntk_mixed`], [`dynamic`], `dynamic_linear`, [`yarn`], `dynamic_yarn`, [`llama3`], [`dprope`], [`clex`]).
-//!   `longrope` and `divisors` handle frequencies that a file stores as tensors. `disturbance` is the
-//!   measure that DPRoPE minimizes.
+//!   [`ntk_mixed`], [`dynamic`], `dynamic_linear`, [`yarn`], `dynamic_yarn`, [`llama3`], [`dprope`],
+//!   [`clex`]). `longrope` and `divisors` handle frequencies that a file stores as tensors.
+//!   `disturbance` is the measure that DPRoPE minimizes.
 //! - `policy`: the sequence length that frequencies are computed for, if a rule depends on it.
 //! - `method`: methods that change attention instead of frequencies, with a file for each ([`rerope`],
 //!   [`self_extend`], [`lm_infinite`], `attention_sinks`). `visibility` is their effect on a query.

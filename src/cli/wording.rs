@@ -10,7 +10,8 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
 use super::command;
 
-/// Replaces the reasons of Rust's parsers in an error by reasons that name the allowed values.
+/// Replaces the reasons of Rust's parsers in an error by reasons that name the allowed values, and says
+/// what to do with a word that is taken for a command.
 ///
 /// `argv` starts with the program's name, which is followed by a command or a file.
 pub fn reworded(error: Error, argv: &[OsString]) -> Error {
@@ -37,12 +38,12 @@ pub fn reworded(error: Error, argv: &[OsString]) -> Error {
         }
         ErrorKind::ArgumentConflict => {
             let word = text(ContextKind::InvalidSubcommand);
-            let said = match (word, command().find_subcommand(word)) {
-                ("", _) => return error,
-                (word, Some(_)) => {
-                    format!("the options of a command follow it: rope-cpu {word} ...")
-                }
-                (word, None) => format!("'{word}' is not a command: give a prompt with -p"),
+            if word.is_empty() {
+                return error;
+            }
+            let said = match command().find_subcommand(word) {
+                Some(_) => format!("the options of a command follow it: rope-cpu {word} ..."),
+                None => format!("'{word}' is not a command: give a prompt with -p"),
             };
             return Error::raw(error.kind(), said + "\n\nFor more information, try '--help'.\n");
         }

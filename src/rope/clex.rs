@@ -47,7 +47,7 @@ pub static WEIGHTS: Parameter = Parameter::path(
 /// The step size of the solver.
 pub static STEP: Parameter =
     Parameter::number("clex_step", "N", "clex: step size of the solver [default: 0.01]")
-        .details("From 0.001 to 1. With large matrices and factors the least is larger.")
+        .details("From 0.001 to 1. With large matrices and factors the minimum is larger.")
         .rare();
 
 /// The activation function between the matrices.

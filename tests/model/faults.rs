@@ -114,7 +114,7 @@ fn each_fault_names_the_key_or_tensor() {
     }
 }
 
-/// Layers without rotation store their heads in pairs, too, so their number must also be even.
+/// A layer without rotation also stores its heads in pairs, so an odd number is an error there too.
 #[test]
 fn an_odd_number_of_dimensions_that_rotate_is_named() {
     let tiny = Tiny::named("muse-glimmer");
