@@ -1,9 +1,9 @@
 //! A handle to a scheduler on another thread.
 
-use std::sync::{Arc, atomic::Ordering::Relaxed, mpsc::Sender};
+use std::sync::{Arc, mpsc::Sender};
 use std::time::Instant;
 
-use super::{Error, Reply, Request, Scheduler, Status};
+use super::{Error, Reply, Request, Scheduler, Status, status::Place};
 
 /// A function that a scheduler calls between two steps.
 pub type Command = Box<dyn FnOnce(&mut Scheduler<'_>) + Send>;
@@ -27,7 +27,8 @@ impl Handle {
         &self.status
     }
 
-    /// Submits requests, which wait for slots in order. Errors in a request go to its reply.
+    /// Submits requests, which wait for slots in order and count as one until all have them. Errors
+    /// in a request go to its reply.
     ///
     /// # Errors
     /// [`Error::QueueFull`] if at least `waiting_max` requests are waiting; then none of `requests`
@@ -37,18 +38,14 @@ impl Handle {
         requests: Vec<(Request, Box<dyn Reply>)>,
         waiting_max: usize,
     ) -> Result<(), Error> {
-        // One call may exceed the limit, so that its requests stay together.
-        let count = requests.len();
-        let waiting = self.status.waiting.fetch_add(count, Relaxed);
+        let (place, waiting) = Place::take(&self.status);
         if waiting >= waiting_max {
-            self.status.waiting.fetch_sub(count, Relaxed);
             return Err(Error::QueueFull { waiting });
         }
-        let sent = self.act(move |scheduler| {
-            requests.into_iter().for_each(|(request, reply)| scheduler.enqueue(request, reply));
-        });
-        sent.inspect_err(|_| {
-            self.status.waiting.fetch_sub(count, Relaxed);
+        self.act(move |scheduler| {
+            for (request, reply) in requests {
+                scheduler.enqueue(request, reply, place.clone());
+            }
         })
     }
 

@@ -9,7 +9,7 @@ use crate::{
     sample::{Probabilities, Settings},
 };
 
-use super::Error;
+use super::{Error, status::Place};
 
 /// The scale of each of a model's adapters.
 pub type Scales = Arc<[f32]>;
@@ -77,6 +77,8 @@ impl<F: FnMut(Update) + Send> Reply for F {
 pub(super) struct Job {
     pub request: Request,
     pub reply: Box<dyn Reply>,
+    /// Its place in the queue, shared with the requests submitted with it; `None` in a slot.
+    pub place: Option<Arc<Place>>,
     /// The scale of each adapter.
     pub scales: Scales,
     /// Whether the disk cache has loaded a sequence for it.

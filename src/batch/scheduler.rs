@@ -32,6 +32,7 @@ use super::{
     prefixes::{Prefixes, continues, reusable, reuse},
     request::Job,
     slot::{Running, Slot},
+    status::Place,
 };
 
 /// A prompt waits for another prompt in progress if this saves at least so many tokens.
@@ -140,21 +141,26 @@ impl<'t> Scheduler<'t> {
 
     /// Submits a request. Errors in it go to its reply.
     pub fn submit(&mut self, request: Request, reply: impl Reply + 'static) {
-        self.status.waiting.fetch_add(1, Relaxed);
-        self.enqueue(request, Box::new(reply));
+        let (place, _) = Place::take(&self.status);
+        self.enqueue(request, Box::new(reply), place);
     }
 
-    /// Adds a request, already counted, to the waiting ones.
-    pub(super) fn enqueue(&mut self, request: Request, mut reply: Box<dyn Reply>) {
+    /// Adds a request to the waiting ones.
+    pub(super) fn enqueue(
+        &mut self,
+        request: Request,
+        mut reply: Box<dyn Reply>,
+        place: Arc<Place>,
+    ) {
         if let Err(e) = self.check(&request) {
-            self.status.waiting.fetch_sub(1, Relaxed);
+            drop(place);
             reply.update(Update::Failed(e));
             return;
         }
         let scales = request.adapter_scales.clone();
         let scales = scales.unwrap_or_else(|| self.engine.sequence().adapter_scales().into());
-        let (restored, loaded, searched) = (false, Vec::new(), false);
-        self.waiting.push_back(Job { request, reply, scales, restored, loaded, searched });
+        let (place, restored, loaded, searched) = (Some(place), false, Vec::new(), false);
+        self.waiting.push_back(Job { request, reply, place, scales, restored, loaded, searched });
     }
 
     fn check(&self, Request { prompt, slot, pooling, .. }: &Request) -> Result<(), Error> {
@@ -221,7 +227,6 @@ impl<'t> Scheduler<'t> {
         (self.stopped, self.saved_by) = (true, saved_by);
         self.slots.iter_mut().for_each(|slot| slot.fail(Error::Stopped));
         self.suspended.drain(..).for_each(|running| running.fail(Error::Stopped));
-        self.status.waiting.fetch_sub(self.waiting.len(), Relaxed);
         for mut job in self.waiting.drain(..) {
             job.reply.update(Update::Failed(Error::Stopped));
         }
@@ -265,9 +270,7 @@ impl<'t> Scheduler<'t> {
     fn drop_abandoned(&mut self) {
         self.slots.iter_mut().for_each(Slot::drop_abandoned);
         self.suspended.retain(|running| !running.abandoned());
-        let before = self.waiting.len();
         self.waiting.retain(|job| !job.reply.is_closed());
-        self.status.waiting.fetch_sub(before - self.waiting.len(), Relaxed);
     }
 
     /// Resumes the oldest suspended answer, if another answer has ended since the KV cache was
@@ -287,7 +290,7 @@ impl<'t> Scheduler<'t> {
 
     /// Puts waiting requests into idle slots, unless suspended answers need them.
     fn admit(&mut self) {
-        let (mut index, mut admitted) = (0, 0);
+        let (mut index, mut places) = (0, Vec::new());
         while index < self.waiting.len()
             && self.suspended.is_empty()
             && self.running() < self.slots.len()
@@ -301,9 +304,11 @@ impl<'t> Scheduler<'t> {
             let job = &self.waiting[index];
             match self.idle_slot(job.request.slot, source) {
                 Some(slot) if !self.worth_waiting(job, reused) => {
-                    let running = self.waiting.remove(index);
-                    let running = running.and_then(|job| Running::new(job, &self.budget));
-                    admitted += 1;
+                    let job = self.waiting.remove(index);
+                    let running = job.and_then(|mut job| {
+                        places.extend(job.place.take());
+                        Running::new(job, &self.budget)
+                    });
                     if let Some(running) = running {
                         self.begin(slot, source, running);
                     }
@@ -311,10 +316,9 @@ impl<'t> Scheduler<'t> {
                 _ => index += 1,
             }
         }
-        if admitted > 0 {
-            // In this order, others see a request as waiting or in a slot at any time.
+        if !places.is_empty() {
+            // Before the places are dropped: others see a request as waiting or in a slot at any time.
             self.report_status();
-            self.status.waiting.fetch_sub(admitted, Relaxed);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The state of the scheduler for other threads.
 
 use std::sync::{
-    Mutex, MutexGuard, PoisonError,
+    Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
 };
 
@@ -10,7 +10,8 @@ use crate::{generate::Timings, kv_cache::Pool};
 /// The state of the scheduler: before the first token of an answer, and after each step.
 #[derive(Debug, Default)]
 pub struct Status {
-    /// The number of submitted requests without a slot.
+    /// The number of submitted requests without a slot. Those submitted together count as one,
+    /// until all have slots.
     pub waiting: AtomicUsize,
     /// Whether the scheduler has stopped.
     pub ended: AtomicBool,
@@ -55,6 +56,24 @@ pub struct SlotState {
     pub prompt: usize,
     /// The timings of its answer.
     pub timings: Timings,
+}
+
+/// A place among the waiting requests, which counts until it is dropped.
+#[derive(Debug)]
+pub(super) struct Place(Arc<Status>);
+
+impl Place {
+    /// Takes a place. Returns the number of places before it.
+    pub fn take(status: &Arc<Status>) -> (Arc<Self>, usize) {
+        let before = status.waiting.fetch_add(1, Relaxed);
+        (Arc::new(Place(status.clone())), before)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Relaxed);
+    }
 }
 
 impl Status {

@@ -149,15 +149,19 @@ fn a_full_queue_is_refused_until_there_is_room() {
     let server = serve(&options);
     let mut running = server.stream("/completion", json!({ "prompt": PROMPT, "n_predict": -1 }));
     running.next().unwrap();
-    let body = json!({ "prompt": "on", "n_predict": 2 });
+    // A request with three prompts is one request.
+    let body = json!({ "prompt": ["on", "in", "at"], "n_predict": 2 });
     thread::scope(|scope| {
-        let waiting: Vec<_> = (0..2).map(|_| scope.spawn(|| content(&server, &body))).collect();
+        let send = || server.post("/completion", body.clone());
+        let waiting: Vec<_> = (0..2).map(|_| scope.spawn(send)).collect();
         wait_for_deferred(&server, 2);
-        let reply = server.post("/completion", body.clone());
+        let reply = send();
         reply.refused(429, &["2 requests wait"]);
         assert_eq!(reply.header("retry-after"), Some("1"));
         drop(running);
-        waiting.into_iter().for_each(|waiting| assert!(!waiting.join().unwrap().is_empty()));
+        for waiting in waiting {
+            assert_eq!(waiting.join().unwrap().json().as_array().unwrap().len(), 3);
+        }
     });
     content(&server, &json!({ "prompt": "on", "n_predict": 2 }));
 }
