@@ -4,6 +4,8 @@
 //! The text before a call is free up to the call's marker, which completes a lazy terminal. After
 //! it, only a call is possible. Control tokens are not text: free text stops before such a marker.
 
+mod patterns;
+
 use std::fmt::Write;
 
 use serde_json::{Map, Value as Json, json};
@@ -145,8 +147,8 @@ impl<'c> Lark<'c> {
         format!("{begin} {} {}", self.schema(&tool.parameters), self.spaced(&["}"]))
     }
 
-    /// Writes a JSON value with a schema. It skips keywords that llguidance lacks, since the tool
-    /// checks its arguments. Objects have only the keys of their schema.
+    /// Writes a JSON value with a schema. It skips keywords and patterns that llguidance lacks, since
+    /// the tool checks its arguments. Objects have only the keys of their schema.
     pub fn schema(&self, schema: &Map<String, Json>) -> String {
         let mut schema = schema.clone();
         // llguidance would fetch an unknown draft.
@@ -159,7 +161,9 @@ impl<'c> Lark<'c> {
             schema.entry("additionalProperties").or_insert(json!(false));
         }
         schema.insert("x-guidance".into(), json!({"lenient": true}));
-        format!("%json {}", Json::Object(schema))
+        let mut schema = Json::Object(schema);
+        patterns::remove_unknown(&mut schema);
+        format!("%json {schema}")
     }
 
     /// Adds an answer with a marker before each call. `calls` are the calls without it.

@@ -391,6 +391,21 @@ fn schemas_may_have_references_and_unknown_keywords() {
 }
 
 #[test]
+fn patterns_that_look_around_are_left_to_the_tool() {
+    for pattern in [r"\bno\b", "(?!no)", "(?m)^no", "no("] {
+        let schema = json!({
+            "type": "object", "required": ["a"],
+            "properties": {"a": {"type": "string", "pattern": pattern, "maxLength": 4}},
+            "patternProperties": {(pattern): {}},
+        });
+        let one = Tools::new(vec![tool("f", &schema.to_string())], ToolChoice::Required, false);
+        let call =
+            |a| format!(r#"<tool_call>{{"name": "f", "arguments": {{"a": "{a}"}}}}</tool_call>"#);
+        check(format("hermes"), "", &one.unwrap(), &[&call("yes")], &[&call("yes, 5")]);
+    }
+}
+
+#[test]
 fn without_tools_there_is_no_grammar() {
     for tools in [Tools::default(), tools(ToolChoice::None)] {
         assert_eq!(format("hermes").grammar("", &tools, None, &|_| None), None);
