@@ -83,6 +83,11 @@ impl Error {
             .and_then(|(_, lines)| lines.lines().find_map(|line| line.strip_prefix("error: ")));
         match cause {
             Some(cause) => Error::invalid(position, format!("regular expression: {cause}")),
+            None if message.starts_with("oneOf constraints are not supported") => Error::invalid(
+                position,
+                "the schemas of oneOf must exclude each other: use anyOf, or a property with \
+                 another const in each",
+            ),
             None => Error::invalid(position, message.lines().next().unwrap_or_default()),
         }
     }

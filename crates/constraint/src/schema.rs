@@ -90,7 +90,7 @@ pub fn parse(text: &str) -> Result<Value, Error> {
         let message = message.split(" at line ").next().unwrap_or_default();
         Error::invalid(Some(Position::Character { line, column }), format!("not JSON: {message}"))
     })?;
-    check(&schema, &mut String::new())?;
+    check(&mut schema, &mut String::new())?;
     match &mut schema {
         Value::Bool(true) => schema = object(),
         Value::Object(keywords) => {
@@ -108,15 +108,19 @@ pub fn object() -> Value {
 }
 
 /// Checks the keywords of a schema at `pointer`, and of all schemas in it.
-fn check(schema: &Value, pointer: &mut String) -> Result<(), Error> {
+fn check(schema: &mut Value, pointer: &mut String) -> Result<(), Error> {
     let Value::Object(keywords) = schema else { return Ok(()) };
+    // True of every name. Zod writes it for all records.
+    if keywords.get("propertyNames").is_some_and(|names| *names == json!({ "type": "string" })) {
+        keywords.shift_remove("propertyNames");
+    }
     for (keyword, value) in keywords {
         let len = pointer.len();
         *pointer += "/";
         *pointer += &escaped(keyword);
         match keyword.as_str() {
             named if NAMED.contains(&named) => {
-                for (name, schema) in value.as_object().into_iter().flatten() {
+                for (name, schema) in value.as_object_mut().into_iter().flatten() {
                     let len = pointer.len();
                     *pointer += "/";
                     *pointer += &escaped(name);
@@ -126,7 +130,7 @@ fn check(schema: &Value, pointer: &mut String) -> Result<(), Error> {
             }
             nested if NESTED.contains(&nested) => match value {
                 Value::Array(schemas) => {
-                    for (i, schema) in schemas.iter().enumerate() {
+                    for (i, schema) in schemas.iter_mut().enumerate() {
                         let len = pointer.len();
                         *pointer += &format!("/{i}");
                         check(schema, pointer)?;
