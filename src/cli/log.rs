@@ -103,6 +103,9 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
         };
         let file = OpenOptions::new().read(true).append(true).create(true).open(path);
         let mut file = file.map_err(|e| named(path, e))?;
+        if !file.metadata().map_err(|e| named(path, e))?.is_file() {
+            return Err(named(path, "is not a regular file, which can keep results"));
+        }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(|e| named(path, e))?;
         let mut complete_bytes = 0;

@@ -2,13 +2,16 @@
 
 use std::{
     fmt::Display,
-    fs::{self, File},
+    fs::File,
     io::{self, Read},
     path::Path,
 };
 
 use super::{error::Error, note, unicode};
 use rope_cpu::platform::interrupt;
+
+/// Maximum bytes of a text.
+const BYTES_MAX: u64 = 1 << 30;
 
 /// Reads the text of a file, without the marks that editors add: a UTF-8 byte order mark at its
 /// start, and a newline (LF or CRLF) at its end.
@@ -56,6 +59,7 @@ pub fn text_only(path: &Path) -> Result<Vec<u8>, Error> {
             return Ok(noted(path, without_mark(&name(path), bytes)?));
         }
         bytes.extend_from_slice(read);
+        check_size(&bytes).map_err(|e| unreadable(&e))?;
     }
 }
 
@@ -72,15 +76,44 @@ fn noted(path: &Path, bytes: Vec<u8>) -> Vec<u8> {
 /// # Errors
 /// If the file cannot be read, or is UTF-16.
 pub fn file_bytes(path: &Path) -> Result<Vec<u8>, Error> {
-    let bytes = fs::read(path)
+    let bytes = whole_file(path)
         .map_err(|e| Error::usage(format_args!("cannot read {}: {e}", path.display())))?;
     without_mark(&name(path), bytes)
 }
 
-fn stdin_bytes() -> Result<Vec<u8>, Error> {
+/// Reads a file.
+///
+/// # Errors
+/// If the file cannot be read, or does not end within 1 GiB, as `/dev/zero`.
+pub fn whole_file(path: &Path) -> io::Result<Vec<u8>> {
+    whole(File::open(path)?)
+}
+
+/// Reads all of standard input.
+///
+/// # Errors
+/// If it cannot be read, or does not end within 1 GiB.
+pub fn whole_stdin() -> io::Result<Vec<u8>> {
+    whole(io::stdin())
+}
+
+fn whole(source: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let read = io::stdin().read_to_end(&mut bytes);
-    read.map_err(|e| Error::failed(format_args!("cannot read {STDIN}: {e}")))?;
+    source.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    check_size(&bytes)?;
+    Ok(bytes)
+}
+
+fn check_size(bytes: &[u8]) -> io::Result<()> {
+    match bytes.len() as u64 > BYTES_MAX {
+        true => Err(io::Error::other("it has more than 1 GiB, the maximum of a text")),
+        false => Ok(()),
+    }
+}
+
+fn stdin_bytes() -> Result<Vec<u8>, Error> {
+    let bytes =
+        whole_stdin().map_err(|e| Error::failed(format_args!("cannot read {STDIN}: {e}")))?;
     without_mark(STDIN, bytes)
 }
 

@@ -41,6 +41,16 @@ fn a_dash_stands_for_standard_input() {
     run(&short).refused(2, &["standard input: "]);
 }
 
+/// A device without an end.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_text_without_an_end_is_refused() {
+    let model = tiny_reader(7, true);
+    let model = model.path().to_str().unwrap();
+    run(&["tokenize", "-m", model, "-f", "/dev/zero"])
+        .refused(2, &["/dev/zero", "it has more than 1 GiB"]);
+}
+
 #[test]
 fn byte_order_marks_are_no_part_of_a_text() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,11 +1,6 @@
 //! The sources of the text and of the token IDs.
 
-use std::{
-    ffi::OsString,
-    fs,
-    io::{self, Read},
-    path::PathBuf,
-};
+use std::{ffi::OsString, path::PathBuf};
 
 use super::Error;
 use crate::cli::{escapes, text};
@@ -37,11 +32,9 @@ impl InputArgs {
     pub fn text(&self) -> Result<Vec<u8>, Error> {
         let from_stdin = self.stdin || self.file.as_deref().is_some_and(text::is_stdin);
         let bytes = if from_stdin {
-            let mut bytes = Vec::new();
-            io::stdin().read_to_end(&mut bytes).map_err(Error::Stdin)?;
-            bytes
+            text::whole_stdin().map_err(Error::Stdin)?
         } else if let Some(path) = &self.file {
-            let bytes = fs::read(path);
+            let bytes = text::whole_file(path);
             bytes.map_err(|source| Error::Read { path: path.clone(), source })?
         } else if let Some(prompt) = &self.prompt {
             prompt.as_encoded_bytes().into()

@@ -119,6 +119,13 @@ fn a_drawing_that_cannot_be_written_costs_nothing_else() {
     assert!(run.stdout.contains("PPL by position"), "{}", run.stdout);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn results_are_kept_in_regular_files_alone() {
+    let run = Case::new(1, true).run(&["--window", "64", "--output", "/dev/full"]);
+    run.refused(2, &["/dev/full: is not a regular file"]);
+}
+
 #[test]
 fn results_of_something_else_are_not_taken() {
     let case = Case::new(1, true);
