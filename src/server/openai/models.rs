@@ -14,7 +14,7 @@ pub async fn models(Loaded(app): Loaded) -> Result<Json<Value>, ApiError> {
     Ok(Json(json!({ "object": "list", "data": [entry(&app)], "models": [] })))
 }
 
-/// Answers `GET /v1/models/{id}`.
+/// Answers `GET /v1/models/{id}`. An id may have slashes, as `org/name`.
 pub async fn model(Loaded(app): Loaded, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
     if id != app.alias && !app.options.aliases.contains(&id) {
         let alias = &app.alias;
