@@ -1,6 +1,11 @@
 //! The options of `serve`, named as llama-server names them.
 
-use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use clap::ValueEnum;
 
@@ -51,9 +56,10 @@ pub struct ServeArgs {
 pub struct ListenArgs {
     /// Addresses to listen on: IP[,...]
     ///
-    /// 0.0.0.0 and :: are all addresses of this machine. Beyond loopback addresses, --api-key is
+    /// `localhost` is 127.0.0.1; 0.0.0.0 and :: are all addresses of this machine. Beyond loopback addresses, --api-key is
     /// required, or --no-api-key.
     #[arg(long, value_name = "LIST", default_value = "127.0.0.1", value_delimiter = ',')]
+    #[arg(value_parser = address)]
     pub host: Vec<IpAddr>,
 
     /// Port to listen on; 0: a free one
@@ -376,6 +382,14 @@ impl ServeArgs {
             normalization: listen.embd_normalize,
             logs_prompts: self.log.log_prompts,
         })
+    }
+}
+
+/// Parses an address to listen on.
+fn address(text: &str) -> Result<IpAddr, String> {
+    match text {
+        "localhost" => Ok(Ipv4Addr::LOCALHOST.into()),
+        _ => text.parse().map_err(|_| "must be an IP address or localhost".into()),
     }
 }
 
