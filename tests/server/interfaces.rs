@@ -138,7 +138,7 @@ fn tokens_and_texts_are_converted() {
 
 #[test]
 fn tokens_are_found_in_the_form_of_vllm() {
-    let server: Server = serve(&["-c", "256"]);
+    let server = serve(&["-c", "256", "--chat-template", "<{{ messages[0].content }}>"]);
     let info = server.get("/tokenizer_info").json();
     assert_eq!(info["bos_token"], server.get("/props").json()["bos_token"]);
     // Harnesses look for the key.
@@ -150,6 +150,9 @@ fn tokens_are_found_in_the_form_of_vllm() {
     assert_eq!(with_ends, tokens(json!({ "content": PROMPT, "add_special": true })));
     assert_ne!(with_ends, plain);
     assert_eq!(server.post("/detokenize", json!({ "tokens": plain })).json()["prompt"], PROMPT);
+    let messages = json!({ "messages": [{ "role": "user", "content": PROMPT }] });
+    let rendered = server.post("/apply-template", messages.clone()).json()["prompt"].take();
+    assert_eq!(tokens(messages), tokens(json!({ "content": rendered, "add_special": true })));
 }
 
 #[test]
@@ -306,4 +309,7 @@ fn a_model_is_found_by_its_name() {
     assert_eq!(server.get("/v1/models").json()["models"], json!([]));
     assert_eq!(server.get("/v1/models/tiny").json()["id"], "tiny");
     server.get("/v1/models/gpt").refused(404, &["\"gpt\" does not exist", "\"tiny\""]);
+    let server = serve(&["-c", "256", "--host", "localhost", "--alias", "org/tiny"]);
+    assert_eq!(server.get("/v1/models/org/tiny").json()["id"], "org/tiny");
+    assert_eq!(server.get("/v1/models/org%2Ftiny").json()["id"], "org/tiny");
 }

@@ -16,7 +16,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::server::{
-    app::Loaded,
+    app::{App, Loaded},
+    chat::Rendered,
     error::ApiError,
     fields::whole_number,
     openai::chat::request::Completions,
@@ -31,6 +32,8 @@ crate::object! {
         add_special_tokens: Option<bool>,
         /// The text.
         content: Option<String>,
+        /// The messages of a conversation, in vLLM's form, as for `/apply-template`.
+        messages: Option<Value>,
         /// Whether the name of a control token becomes the token; true by default.
         parse_special: Option<bool>,
         /// The text, in vLLM's form.
@@ -72,18 +75,18 @@ enum PieceText {
 pub async fn tokenize(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
     let fields: Tokenize = parse(&body)?;
     let tokenizer = app.tokenizer()?;
-    let special = match fields.parse_special.unwrap_or(true) {
-        true => Special::Parse,
-        false => Special::AsText,
+    let encode = |text: &str, adds_ends| {
+        let special =
+            if fields.parse_special.unwrap_or(true) { Special::Parse } else { Special::AsText };
+        tokenizer.encode(text, special, if adds_ends { Ends::Add } else { Ends::Omit })
     };
-    let (text, adds_ends) = match &fields.prompt {
-        Some(prompt) => (prompt.as_str(), fields.add_special_tokens.unwrap_or(true)),
-        None => {
-            (fields.content.as_deref().unwrap_or_default(), fields.add_special.unwrap_or(false))
+    let tokens = match (&fields.messages, &fields.prompt, &fields.content) {
+        (Some(_), ..) => render(&app, &body)?.tokens(&app)?,
+        (_, Some(prompt), _) => encode(prompt, fields.add_special_tokens.unwrap_or(true)),
+        (.., content) => {
+            encode(content.as_deref().unwrap_or_default(), fields.add_special.unwrap_or(false))
         }
     };
-    let ends = if adds_ends { Ends::Add } else { Ends::Omit };
-    let tokens = tokenizer.encode(text, special, ends);
     if !fields.with_pieces.unwrap_or(false) {
         return Ok(Json(Tokens { tokens }).into_response());
     }
@@ -127,6 +130,9 @@ pub async fn info(Loaded(app): Loaded) -> Result<Json<Value>, ApiError> {
 
 /// Answers `POST /apply-template`.
 pub async fn apply_template(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
-    let prompt = parse::<Completions>(&body)?.into_request()?.render(&app)?.text;
-    Ok(Json(json!({ "prompt": prompt })))
+    Ok(Json(json!({ "prompt": render(&app, &body)?.text })))
+}
+
+fn render(app: &App, body: &Bytes) -> Result<Rendered, ApiError> {
+    parse::<Completions>(body)?.into_request()?.render(app)
 }
