@@ -30,6 +30,8 @@ crate::object! {
         messages: Option<Vec<GivenMessage>>,
         /// The form of the answer.
         output_config: Option<OutputConfig>,
+        /// Older name of `output_config.format`.
+        output_format: Option<Format>,
         /// Strings that end the answer.
         stop_sequences: Option<Stop>,
         /// The system message: a text or a list of text blocks.
@@ -123,6 +125,8 @@ impl Messages {
         }
         let OutputConfig { effort, format } = self.output_config.unwrap_or_default();
         fields.reasoning_effort = effort.or(fields.reasoning_effort);
+        let older = |Format(given)| Given { place: "output_format".into(), ..given };
+        let format = format.map(|Format(given)| given).or(self.output_format.map(older));
         if let Some(stop) = self.stop_sequences {
             fields.shared.stop = stop;
         }
@@ -131,7 +135,7 @@ impl Messages {
             tools: self.tools.into_iter().filter_map(|given| given.tool).collect(),
             choice: self.tool_choice.map(|choice| choice.choice).unwrap_or_default(),
             tokens_max: fields.shared.max_tokens.or(Some(Whole(MAX_TOKENS))),
-            format: format.map(|Format(given)| given),
+            format,
             fields,
         })
     }
@@ -223,6 +227,13 @@ mod tests {
         assert_eq!(request.tools[1].parameters["required"], json!(["command", "path"]));
         assert_eq!(request.format.unwrap().place, "output_config.format");
         assert_eq!(request.fields.reasoning_effort.as_deref(), Some("low"));
+    }
+
+    #[test]
+    fn the_older_name_of_the_format_is_read() {
+        let format = json!({ "type": "json_schema", "schema": { "type": "object" } });
+        let request = read(json!({ "messages": [], "output_format": format })).unwrap();
+        assert_eq!(request.format.unwrap().place, "output_format");
     }
 
     #[test]
