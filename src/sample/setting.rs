@@ -100,6 +100,11 @@ impl SamplerSetting {
         self.parameter.setting
     }
 
+    /// Returns the allowed values, in words.
+    pub fn expected(&self) -> &'static str {
+        self.range.expected()
+    }
+
     /// Returns the value if none is given.
     pub fn default(&self) -> f64 {
         self.parameter.default.unwrap_or_default()
@@ -148,7 +153,7 @@ impl SamplerSetting {
     }
 
     /// Returns whether a value is allowed.
-    pub(super) fn permits(&self, value: &Value) -> bool {
+    pub fn permits(&self, value: &Value) -> bool {
         match (&self.range, value) {
             (Range::Real { permitted, .. }, Value::Number(x)) => permitted(*x as f32),
             (Range::Whole { least, most, .. }, Value::Integer(n)) => (least..=most).contains(&n),

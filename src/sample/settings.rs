@@ -86,7 +86,7 @@ impl Settings {
                     Value::Number(x) => (*x as f32).to_string(),
                     value => value.to_string(),
                 };
-                let expected = setting.range.expected();
+                let expected = setting.expected();
                 return Err(Error::Setting { setting: setting.name(), value, expected });
             }
         }

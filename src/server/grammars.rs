@@ -121,18 +121,22 @@ pub fn given(shared: &Shared) -> Vec<Given> {
 pub fn of_given(given: &[Given], app: &App) -> Result<Option<Constraint>, ApiError> {
     match given {
         [] => Ok(None),
-        [Given { place, grammar }] => compile(grammar, app)
-            .map(Some)
-            .map_err(|e| ApiError::invalid(format_args!("\"{place}\": {}", e.message))),
+        [Given { place, grammar }] => {
+            compile(grammar, app).map(Some).map_err(|e| in_field(place, &e.message))
+        }
         [first, second, ..] => Err(exclusive(&first.place, &second.place)),
     }
 }
 
 /// Returns an error for two fields that both constrain an answer.
 fn exclusive(first: &str, second: &str) -> ApiError {
-    ApiError::invalid(format_args!(
-        "\"{first}\" and \"{second}\" exclude each other: remove one of them"
-    ))
+    let message = format!("\"{first}\" and \"{second}\" exclude each other: remove one of them");
+    ApiError { field: Some(second.into()), ..ApiError::invalid(message) }
+}
+
+fn in_field(field: &str, reason: &str) -> ApiError {
+    let message = format!("\"{field}\": {reason}");
+    ApiError { field: Some(field.into()), ..ApiError::invalid(message) }
 }
 
 /// Returns the constraint that makes an answer's tool calls valid; `None` without tools. With a
@@ -162,10 +166,12 @@ pub fn of_tools(
             constraint::Error::Invalid { .. } => refused(tools.all(), format, prompt, app),
             _ => None,
         };
-        ApiError::invalid(match refused {
-            Some((index, reason)) => format!("\"tools[{index}]\": the schema of {reason}"),
-            None => format!("\"tools\": {error}"),
-        })
+        match refused {
+            Some((index, reason)) => {
+                in_field(&format!("tools[{index}]"), &format!("the schema of {reason}"))
+            }
+            None => in_field("tools", &error.to_string()),
+        }
     })
 }
 

@@ -54,16 +54,21 @@ impl Object for Values {
             Some((setting, place))
         };
         let Some((setting, place)) = sample::settings().find_map(named) else { return Ok(false) };
+        // Only the caller of `take` has the place of the field.
+        let failed = |failure: Failure| failure.within(name).into_error();
         let given = match setting.parameter.kind {
             Kind::Integer(least, most) => {
                 let given = value::<Option<Value>, _>(map)?;
                 let number = given.map(|given| whole(&given, least, most)).transpose();
-                // Only the caller of `take` has the place of the field.
-                number.map_err(|e| e.within(name).into_error())?.map(SettingValue::from)
+                number.map_err(failed)?.map(SettingValue::from)
             }
             _ => value::<Option<f64>, _>(map)?.map(SettingValue::from),
         };
         if let Some(value) = given {
+            if !setting.permits(&value) {
+                let reason = format_args!("must be {}, not {value}", setting.expected());
+                return Err(failed(Failure::of("", reason)));
+            }
             self.0.push(Given { setting, name: place, value });
         }
         Ok(true)

@@ -76,6 +76,9 @@ fn assert_refused(server: &Server, requests: &[(&str, &str, &str)]) {
         let error = rope_cpu::json::parse::<Value>(&reply.text).unwrap()["error"].take();
         let message = error["message"].as_str().or(error.as_str()).unwrap_or(&reply.text);
         assert_eq!((reply.status, message), (400, *expected), "{path} {request}");
+        if path.starts_with("/v1/") && *path != "/v1/messages" && expected.starts_with('"') {
+            assert_eq!(error["param"].as_str(), expected.split('"').nth(1), "{path} {request}");
+        }
     }
 }
 
@@ -229,6 +232,11 @@ fn numbers_are_refused_as_they_are_written_with_both_ends_of_the_range() {
                 r#""temperature": must be a finite number, not 1e+999"#,
             ),
             ("/v1/messages", r#"{M, "temperature": "hot"}"#, hot),
+            (
+                "/completion",
+                r#"{"prompt": "a", "min_p": 2}"#,
+                r#""min_p": must be from 0 to 1, not 2"#,
+            ),
             (
                 "/v1/chat/completions",
                 r#"{M, "max_completion_tokens": 1e18}"#,
