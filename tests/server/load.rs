@@ -181,7 +181,7 @@ fn requests_are_answered_in_the_order_in_which_they_came() {
                 answer.next().unwrap();
                 begin.send((number, answer)).unwrap();
             });
-            wait_for_deferred(&server, number + 1);
+            wait_for_deferred(server, number + 1);
         }
         drop(running);
         // Each answer has the only slot until its client goes away.
