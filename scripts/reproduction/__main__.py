@@ -14,6 +14,7 @@ import tomllib
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
+from statistics import mean
 
 import computed
 import prediction
@@ -98,6 +99,10 @@ def measured(item):
     if wanted := item.get("found"):
         found = records.passkeys(wanted["part"], wanted["length"])
         has.append(listed(found, wanted["methods"], lambda each: f"{sum(each)} of {len(each)}"))
+    if wanted := item.get("tasks"):
+        for length, found in records.tasks(wanted["part"]).items():
+            if len(found) == wanted["count"]:
+                has.append(f"{wanted['name']}, {length:,} tokens: {100 * mean(found.values()):.1f} %")
     if wanted := item.get("attention"):
         found = records.attention(wanted["part"], wanted["trained"])
         if shown := listed(found, wanted["methods"], lambda each: f"{each[0]:.2f}, {each[1]:.2f} and {100 * each[2]:.1f} %"):

@@ -3,7 +3,7 @@
 import json
 import math
 from functools import cache
-from statistics import median
+from statistics import mean, median
 
 from program import ROOT
 
@@ -36,6 +36,14 @@ def passkeys(part, length):
         if record["length"] == length:
             found.setdefault(record["method"], []).append(record["found"])
     return found
+
+
+def tasks(part):
+    """{length: {task: mean score}}."""
+    found = {}
+    for record in lines(part):
+        found.setdefault(record["length"], {}).setdefault(record["task"], []).append(record["scores"][0])
+    return {length: {task: mean(scores) for task, scores in tasks.items()} for length, tasks in found.items()}
 
 
 def times(part, what):
