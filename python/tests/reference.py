@@ -9,7 +9,7 @@ import sys
 TEXTS = ["The quick brown fox", " Größe: 3 × 4\n\n\tif x:", "<|im_start|>user\nHi<|im_end|>\n"]
 # The most likely token of each step is ahead by 0.1 at least: less, and rounding decides.
 PROMPTS = ["The capital of France is", "1, 2, 3, 4, 5, 6,", "def fibonacci(n):\n"]
-MESSAGES = [{"role": "user", "content": "What is the capital of France?"}]
+MESSAGES = [{"role": "user", "content": "Repeat: one, two, three, four, five, six, seven, eight, nine, ten."}]
 TOKENS = 16
 
 
