@@ -122,7 +122,7 @@ pub fn of_given(given: &[Given], app: &App) -> Result<Option<Constraint>, ApiErr
     match given {
         [] => Ok(None),
         [Given { place, grammar }] => {
-            compile(grammar, app).map(Some).map_err(|e| in_field(place, &e.message))
+            compile(grammar, app).map(Some).map_err(|e| Failure::of(place, e.message).into())
         }
         [first, second, ..] => Err(exclusive(&first.place, &second.place)),
     }
@@ -132,11 +132,6 @@ pub fn of_given(given: &[Given], app: &App) -> Result<Option<Constraint>, ApiErr
 fn exclusive(first: &str, second: &str) -> ApiError {
     let message = format!("\"{first}\" and \"{second}\" exclude each other: remove one of them");
     ApiError { field: Some(second.into()), ..ApiError::invalid(message) }
-}
-
-fn in_field(field: &str, reason: &str) -> ApiError {
-    let message = format!("\"{field}\": {reason}");
-    ApiError { field: Some(field.into()), ..ApiError::invalid(message) }
 }
 
 /// Returns the constraint that makes an answer's tool calls valid; `None` without tools. With a
@@ -168,10 +163,11 @@ pub fn of_tools(
         };
         match refused {
             Some((index, reason)) => {
-                in_field(&format!("tools[{index}]"), &format!("the schema of {reason}"))
+                Failure::of(&format!("tools[{index}]"), format_args!("the schema of {reason}"))
             }
-            None => in_field("tools", &error.to_string()),
+            None => Failure::of("tools", error),
         }
+        .into()
     })
 }
 
