@@ -160,7 +160,10 @@ fn a_full_queue_is_refused_until_there_is_room() {
         assert_eq!(reply.header("retry-after"), Some("1"));
         drop(running);
         for waiting in waiting {
-            assert_eq!(waiting.join().unwrap().json().as_array().unwrap().len(), 3);
+            let answers = waiting.join().unwrap().json();
+            let answers = answers.as_array().unwrap();
+            assert_eq!(answers.len(), 3);
+            assert!(answers.iter().all(|answer| answer["content"] != ""), "{answers:?}");
         }
     });
     content(&server, &json!({ "prompt": "on", "n_predict": 2 }));
