@@ -56,8 +56,8 @@ pub struct ServeArgs {
 pub struct ListenArgs {
     /// Addresses to listen on: IP[,...]
     ///
-    /// `localhost` is 127.0.0.1; 0.0.0.0 and :: are all addresses of this machine. Beyond loopback addresses, --api-key is
-    /// required, or --no-api-key.
+    /// `localhost` is 127.0.0.1; 0.0.0.0 and :: are all addresses of this machine. Beyond loopback
+    /// addresses, --api-key is required, or --no-api-key.
     #[arg(long, value_name = "LIST", default_value = "127.0.0.1", value_delimiter = ',')]
     #[arg(value_parser = address)]
     pub host: Vec<IpAddr>,

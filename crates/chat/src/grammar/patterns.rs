@@ -6,8 +6,8 @@ use serde_json::Value as Json;
 /// The keywords whose values are data, not schemas.
 const DATA: [&str; 4] = ["const", "default", "enum", "examples"];
 
-/// Removes the patterns of a schema that llguidance refuses: those that are invalid, and those that
-/// look around, as with `\b` or `(?!a)`.
+/// Removes patterns from a schema if llguidance refuses them. Such a pattern is invalid, or looks
+/// around, as `\b` and `(?!a)` do.
 pub fn remove_unknown(schema: &mut Json) {
     match schema {
         Json::Array(schemas) => schemas.iter_mut().for_each(remove_unknown),
