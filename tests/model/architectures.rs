@@ -34,7 +34,8 @@ pub const GELU_BOUND: f32 = 4.0 * 5e-4;
 const TOKENS: usize = 60;
 
 pub fn found(tiny: &Tiny) -> Vec<Vec<f32>> {
-    with_session(tiny, &How::default(), |session| logits(session, &tokens(tiny, TOKENS)))
+    let how = How { threads: 2, ..How::default() };
+    with_session(tiny, &how, |session| logits(session, &tokens(tiny, TOKENS)))
 }
 
 /// Returns the logits of [`TOKENS`] tokens by the definition.

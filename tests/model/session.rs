@@ -48,7 +48,9 @@ impl Default for How {
     fn default() -> Self {
         How {
             micro_batch: 64,
-            threads: 2,
+            // Threads that wait for each other make tests slow that run beside others. `architectures`
+            // and `consistency` have more.
+            threads: 1,
             prompt_threads: None,
             keys: CacheType::F32,
             values: CacheType::F32,

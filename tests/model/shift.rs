@@ -159,8 +159,7 @@ impl Case {
 
     fn how(&self) -> How {
         let flags = Flags { context_shift: true, ..self.flags.clone() };
-        // Threads that wait for each other make long tests slow if other tests run in parallel.
-        How { context: CONTEXT, flags, threads: 1, ..How::default() }
+        How { context: CONTEXT, flags, ..How::default() }
     }
 
     /// Computes the logits of all tokens, with the first `KEPT` kept.
