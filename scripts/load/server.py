@@ -97,7 +97,10 @@ class Memory(threading.Thread):
 
     def run(self):
         while not self.stopped.wait(0.2):
-            self.samples.append((time.monotonic(), self.server.memory()))
+            try:
+                self.samples.append((time.monotonic(), self.server.memory()))
+            except FileNotFoundError:
+                return  # the server has ended
 
     def most(self, begin, end):
         return max((mib for at, mib in self.samples if begin <= at < end), default=0)
