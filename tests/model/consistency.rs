@@ -134,12 +134,10 @@ fn an_answer_agrees_with_a_prompt() {
 #[test]
 fn micro_batches_of_any_size_give_the_same_bits_by_each_scaling() {
     for tiny in [Tiny::llama(), Tiny::gemma3()] {
-        // As in `shift`.
-        let alone = How { threads: 1, ..How::default() };
-        let plain = run(&tiny, &alone, 300);
+        let plain = run(&tiny, &How::default(), 300);
         for scaling in ["linear", "ntk", "ntk-mixed", "yarn", "llama3", "dprope"] {
             let flags = Flags::method(scaling).with(&SCALE, 4.0);
-            let how = How { flags, ..alone.clone() };
+            let how = How { flags, ..How::default() };
             assert!(with_session(&tiny, &how, |session| !session.rope().plan().raw_keys()));
             let of = |micro_batch| run(&tiny, &How { micro_batch, ..how.clone() }, 300);
             let whole = of(512);

@@ -192,8 +192,7 @@ fn attention_sinks_end_what_follows_the_length() {
         let expected = forward_by(&case.tiny, &rules, &window, &tokens);
         for micro_batch in [1, 7, 64] {
             let flags = case.flags.clone().with(&ATTENTION_SINKS, SINKS);
-            // As in `shift`.
-            let how = How { micro_batch, context, flags, threads: 1, ..How::default() };
+            let how = How { micro_batch, context, flags, ..How::default() };
             let found = with_session(&case.tiny, &how, |session| how.read(session, &tokens));
             let apart = difference(&expected, &found);
             assert!(apart < BOUND, "{:?}, {micro_batch}: {apart}", case.flags);

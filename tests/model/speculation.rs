@@ -114,7 +114,7 @@ impl Case {
         let limits = Limits { tokens_max: Some(60), ignore_end: true, ..Limits::default() };
         let settings = Settings { seed: Some(7), ..Settings::default() };
         let settings = settings.with(&temperature::TEMPERATURE, 0.0);
-        let how = How { threads: 1, ..How::default() };
+        let how = How::default();
         Case { name, tiny, how, settings, limits, prompt: 20 }
     }
 
