@@ -84,6 +84,7 @@ def under_load(arguments):
         began = time.monotonic()
         result = load.run(server, arguments.seconds, arguments.clients, arguments.long, with_hostile=True)
         ended, middle = time.monotonic(), began + arguments.seconds / 2
+        memory.stop()
         before, after = memory.most(0, middle), memory.most(middle, ended)
         failures = result.failures[:]
         time.sleep(1)

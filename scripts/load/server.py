@@ -97,10 +97,12 @@ class Memory(threading.Thread):
 
     def run(self):
         while not self.stopped.wait(0.2):
-            try:
-                self.samples.append((time.monotonic(), self.server.memory()))
-            except FileNotFoundError:
-                return  # the server has ended
+            self.samples.append((time.monotonic(), self.server.memory()))
+
+    def stop(self):
+        """Takes no more samples. To be called before the server ends."""
+        self.stopped.set()
+        self.join()
 
     def most(self, begin, end):
         return max((mib for at, mib in self.samples if begin <= at < end), default=0)
