@@ -3,6 +3,7 @@
 usage: python scripts/releasing/module.py -m MODEL -no-cnv -p TEXT -n TOKENS --temp T
 """
 import argparse
+import importlib.metadata
 
 import rope_cpu
 
@@ -13,6 +14,8 @@ parser.add_argument("-p", required=True)
 parser.add_argument("-n", type=int, required=True)
 parser.add_argument("--temp", type=float, required=True)
 options = parser.parse_args()
+
+assert rope_cpu.__version__ == importlib.metadata.version("rope-cpu-python")
 
 plan = rope_cpu.rope.plan(options.m, ctx=16384, rope="linear:2")
 ratios = plan.frequencies / plan.trained_frequencies

@@ -8,7 +8,7 @@ use rope_cpu::{
     generate::Limits,
 };
 
-use crate::harness::{
+use crate::batch::harness::{
     Setup, alone, finish, request, scheduler, step_while, submit, tokens, with_model,
 };
 

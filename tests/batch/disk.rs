@@ -8,7 +8,7 @@ use rope_cpu::{
     rope::{ATTENTION_SINKS, Flags},
 };
 
-use crate::harness::{Setup, alone, engine, finish, request, submit, tokens, with_model};
+use crate::batch::harness::{Setup, alone, engine, finish, request, submit, tokens, with_model};
 
 fn with_disk<'m>(model: &'m Model, folder: &Path, flags: &Flags) -> Scheduler<'m> {
     with_setup(model, folder, Setup { flags: flags.clone(), ..Setup::new(2) })

@@ -15,7 +15,7 @@ use rope_cpu::{
     sample::{Settings, temperature},
 };
 
-use crate::tiny::tiny_reader;
+use rope_cpu_testing::reader::tiny_reader;
 
 /// The positions of a context: a few pages.
 pub const CONTEXT: usize = 1024;

@@ -12,8 +12,8 @@ use rope_cpu::{
 };
 use rope_cpu_kernels::attention::PAGE as POSITIONS;
 
-use crate::harness::{Setup, alone, engine, finish, request, submit, tokens, with_model};
-use crate::harness::{scheduler, with_scheduler};
+use crate::batch::harness::{Setup, alone, engine, finish, request, submit, tokens, with_model};
+use crate::batch::harness::{scheduler, with_scheduler};
 
 /// Returns the bytes of `pages` pages of all layers.
 fn bytes(pages: usize) -> usize {

@@ -8,7 +8,7 @@ use rope_cpu::{
     sample::temperature,
 };
 
-use crate::harness::{Setup, engine, finish, request, submit, with_model};
+use crate::batch::harness::{Setup, engine, finish, request, submit, with_model};
 
 /// The first tokens of a part that are computed.
 const COMPUTED: usize = 32;
@@ -95,7 +95,7 @@ fn parts_of_a_prompt_move_from_earlier_sequences() {
     let prompt = moved(&document);
     with_model(|model| {
         for moves in [true, false] {
-            let (mut scheduler, status) = crate::harness::scheduler(model, setup(moves));
+            let (mut scheduler, status) = crate::batch::harness::scheduler(model, setup(moves));
             assert_eq!(answer(&mut scheduler, &document).1, 0);
             let (tokens, reused) = answer(&mut scheduler, &prompt);
             if moves {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rope_cpu::{batch::Error, generate, model};
 
-use crate::harness::{
+use crate::batch::harness::{
     CONTEXT, Inbox, Setup, alone, finish, request, step_while, submit, tokens, with_scheduler,
 };
 

@@ -2,7 +2,9 @@
 
 use rope_cpu::batch::{Request, Wanted};
 
-use crate::harness::{Setup, alone, finish, request, step_while, submit, tokens, with_scheduler};
+use crate::batch::harness::{
+    Setup, alone, finish, request, step_while, submit, tokens, with_scheduler,
+};
 
 /// Returns the first `shared` tokens of all prompts, and some of one alone.
 fn prompt(seed: usize, shared: usize) -> Vec<u32> {
@@ -49,7 +51,7 @@ fn a_prompt_waits_for_one_that_is_being_read_and_has_many_of_its_tokens() {
             let busy = || status.state().slots.iter().filter(|slot| slot.busy).count();
             assert_eq!(busy(), if shared == 100 { 1 } else { 2 });
             step_while(scheduler, || inboxes.iter().any(|inbox| inbox.outcome().is_none()));
-            let read = |inbox: &crate::harness::Inbox| inbox.outcome().unwrap().timings.read;
+            let read = |inbox: &crate::batch::harness::Inbox| inbox.outcome().unwrap().timings.read;
             assert_eq!(inboxes.iter().map(read).sum::<usize>(), reads);
             for (request, inbox) in both.into_iter().zip(&inboxes) {
                 assert_eq!(inbox.tokens(), alone(request));

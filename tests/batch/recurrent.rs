@@ -2,10 +2,10 @@
 
 use rope_cpu::{batch::Request, model::Model};
 
-use crate::{
-    architectures::Tiny,
-    build::{ARRAY, STRING, string, strings},
-    harness::{Setup, finish, request, scheduler, submit, tokens},
+use crate::batch::harness::{Setup, finish, request, scheduler, submit, tokens};
+use rope_cpu_testing::{
+    builder::{ARRAY, STRING, string, strings},
+    tiny::Tiny,
 };
 
 /// Runs `test` with a tiny Qwen 3.5 that has a tokenizer.

@@ -8,7 +8,7 @@ use std::{
 
 use rope_cpu::batch::{Error, Handle, Reply, Status, Update};
 
-use crate::harness::{Inbox, Setup, alone, finish, request, scheduler, tokens, with_model};
+use crate::batch::harness::{Inbox, Setup, alone, finish, request, scheduler, tokens, with_model};
 
 #[test]
 fn a_handle_leads_to_a_scheduler_on_another_thread() {

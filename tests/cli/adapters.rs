@@ -1,9 +1,7 @@
 //! `--lora` and `--lora-scaled`.
 
-use crate::{
-    Run, run,
-    tiny::{tiny_adapter, tiny_reader},
-};
+use crate::cli::{Run, run};
+use rope_cpu_testing::reader::{tiny_adapter, tiny_reader};
 
 const PROMPT: &str = "the rain in the north, then the wind on the shore, and in the end";
 

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::{bench::bench, run, tiny::tiny};
+use crate::cli::{bench::bench, run};
+use rope_cpu_testing::reader::tiny;
 
 /// llama-batched-bench's columns in their order.
 const COLUMNS: [&str; 10] =
@@ -133,7 +134,8 @@ fn the_context_limits_all_sequences_together() {
     assert_eq!(rows[0]["n_kv_max"], 20);
     let model = tiny();
     let small = [&["bench", "-m", model.path().to_str().unwrap()], &few[..], &["-c", "9"]].concat();
-    crate::run(&small).refused(2, &["--ctx 9: the smallest test has 10 tokens in all sequences"]);
+    crate::cli::run(&small)
+        .refused(2, &["--ctx 9: the smallest test has 10 tokens in all sequences"]);
 }
 
 #[test]

@@ -4,10 +4,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::{
-    Run, gemma3, run,
-    tiny::{EMBEDDINGS, LAYER_WEIGHTS, NETWORK_WEIGHTS, WEIGHTS, tiny},
-};
+use crate::cli::{Run, gemma3, run};
+use rope_cpu_testing::reader::{EMBEDDINGS, LAYER_WEIGHTS, NETWORK_WEIGHTS, WEIGHTS, tiny};
 
 /// Runs `bench` on the tiny model.
 pub fn bench(options: &[&str]) -> Run {

@@ -2,11 +2,11 @@
 
 use std::{fs, path::Path};
 
-use crate::{
+use crate::cli::{
     smollm2,
     terminal::{Terminal, number_before},
-    tiny::tiny_reader,
 };
+use rope_cpu_testing::reader::tiny_reader;
 
 /// Starts a conversation with short answers.
 fn conversation(options: &[&str]) -> Option<Terminal> {

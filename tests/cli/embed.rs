@@ -6,11 +6,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use tempfile::NamedTempFile;
 
-use crate::{
-    architectures::{Tiny, files::add_tensor},
-    build::{ARRAY, Builder, I32, STRING, U32, array, string, strings},
-    finish, rope_cpu, run,
-    tiny::tiny_with_carriage_return,
+use crate::cli::{finish, rope_cpu, run};
+use rope_cpu_testing::{
+    builder::{ARRAY, Builder, I32, STRING, U32, array, string, strings},
+    reader::tiny_with_carriage_return,
+    tiny::{Tiny, files::add_tensor},
 };
 
 /// Returns a model with a tokenizer of letters.

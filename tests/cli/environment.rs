@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::{Run, finish, rope_cpu, tiny::tiny_reader};
+use crate::cli::{Run, finish, rope_cpu};
+use rope_cpu_testing::reader::tiny_reader;
 
 #[track_caller]
 fn with(variables: &[(&str, &str)], arguments: &[&str]) -> Run {

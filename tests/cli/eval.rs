@@ -5,7 +5,8 @@ use std::{fs, path::Path};
 use serde_json::Value;
 use tempfile::tempdir;
 
-use crate::{Run, run, smollm2, tiny::tiny_reader};
+use crate::cli::{Run, run, smollm2};
+use rope_cpu_testing::reader::tiny_reader;
 
 /// Runs `eval` with the tiny model, for which every letter is a token.
 fn eval(options: &[&str]) -> Run {

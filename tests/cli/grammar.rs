@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use rope_cpu::json;
 use serde_json::Value;
 
-use crate::{Run, finish, rope_cpu, run, smollm2, tiny::tiny_reader};
+use crate::cli::{Run, finish, rope_cpu, run, smollm2};
+use rope_cpu_testing::reader::tiny_reader;
 
 /// The options of a run with a tiny model, with letters and spaces as its vocabulary.
 fn tiny(options: &[&str]) -> Run {

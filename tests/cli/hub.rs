@@ -4,11 +4,9 @@ mod server;
 
 use std::{fs, path::PathBuf};
 
-use crate::{
-    Run, finish, rope_cpu, run,
-    tiny::{tiny_in_parts, tiny_reader},
-};
+use crate::cli::{Run, finish, rope_cpu, run};
 use rope_cpu::hub::{Event, Hub, Options};
+use rope_cpu_testing::reader::{tiny_in_parts, tiny_reader};
 use server::{COMMIT, Server, git, sha256};
 
 const REPO: &str = "user/tiny-GGUF";

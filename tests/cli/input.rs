@@ -1,6 +1,7 @@
 //! The sources of a prompt, and the output besides the answer.
 
-use crate::{Run, finish, gemma3, rope_cpu, run, tiny::tiny_reader};
+use crate::cli::{Run, finish, gemma3, rope_cpu, run};
+use rope_cpu_testing::reader::tiny_reader;
 
 /// Runs a tiny model greedily on `input`.
 fn piped(command: &[&str], options: &[&str], input: &str) -> Run {

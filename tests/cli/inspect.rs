@@ -2,11 +2,8 @@
 
 use std::path::Path;
 
-use crate::{
-    Run,
-    build::{ARRAY, Builder, F32, STRING, array, model, string},
-    run,
-};
+use crate::cli::{Run, run};
+use rope_cpu_testing::builder::{ARRAY, Builder, F32, STRING, array, model, string};
 
 fn inspect(path: &Path, flags: &[&str]) -> Run {
     run(&[&["inspect", path.to_str().unwrap()], flags].concat())

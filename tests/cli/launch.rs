@@ -4,7 +4,8 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use tempfile::{NamedTempFile, TempDir};
 
-use crate::{Run, finish, rope_cpu, tiny::tiny_reader};
+use crate::cli::{Run, finish, rope_cpu};
+use rope_cpu_testing::reader::tiny_reader;
 
 /// Runs `launch` with the agent `script` in a folder of its own, the first of PATH.
 fn launch(agent: &str, script: Option<&str>, options: &[&str]) -> Run {

@@ -1,6 +1,7 @@
 //! Long answers: a full context, and frequencies that change.
 
-use crate::{Run, run, tiny::tiny_reader};
+use crate::cli::{Run, run};
+use rope_cpu_testing::reader::tiny_reader;
 
 const PROMPT: &str = "the rain in the north";
 

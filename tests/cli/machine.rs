@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::run;
+use crate::cli::run;
 
 #[test]
 fn the_text_has_the_machine_and_its_peaks() {

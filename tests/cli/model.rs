@@ -5,10 +5,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::{
-    Run, finish, rope_cpu, run, smollm2,
-    tiny::{tiny_reader, tiny_with_vision},
-};
+use crate::cli::{Run, finish, rope_cpu, run, smollm2};
+use rope_cpu_testing::reader::{tiny_reader, tiny_with_vision};
 
 /// Runs the model greedily to continue the text of `-p`.
 fn likeliest(model: &str, options: &[&str]) -> Run {

@@ -3,7 +3,8 @@
 use rope_cpu::{eval::passkey::Prompts, gguf::File, tokenizer::Tokenizer};
 use serde_json::Value;
 
-use crate::{Run, run, smollm2, tiny::tiny_reader};
+use crate::cli::{Run, run, smollm2};
+use rope_cpu_testing::reader::tiny_reader;
 
 /// Runs `passkey` with the tiny model, for which every letter is a token: a prompt has 400 or more.
 fn passkey(options: &[&str]) -> Run {

@@ -14,7 +14,8 @@ use rope_cpu::{
 use serde_json::Value;
 use tempfile::{NamedTempFile, TempDir};
 
-use crate::{Run, run, smollm2, tiny::tiny_reader};
+use crate::cli::{Run, run, smollm2};
+use rope_cpu_testing::reader::tiny_reader;
 
 /// The largest change of a logit of this model by another order of summation.
 const BOUND: f64 = 1e-4;

@@ -1,6 +1,7 @@
 //! `--prompt-cache`: a prompt that was read once is not read again.
 
-use crate::{Run, run, tiny::tiny_reader};
+use crate::cli::{Run, run};
+use rope_cpu_testing::reader::tiny_reader;
 
 const PROMPT: &str = "the rain in the north, then the wind on the shore, and in the end";
 

@@ -9,10 +9,10 @@ use rope_cpu::{
 use rope_cpu_kernels::{Cpu, DType, Encoder, Matrix};
 use serde_json::Value as Json;
 
-use crate::{
-    build::{Builder, F32, STRING, U32, string},
-    run,
-    tiny::{tiny, tiny_in_parts, tiny_reader},
+use crate::cli::run;
+use rope_cpu_testing::{
+    builder::{Builder, F32, STRING, U32, string},
+    reader::{tiny, tiny_in_parts, tiny_reader},
 };
 
 /// A tensor of zeros in f32.

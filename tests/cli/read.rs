@@ -7,10 +7,8 @@ use std::{
 
 use tempfile::{NamedTempFile, TempDir};
 
-use crate::{
-    Run, run, smollm2,
-    tiny::{tiny_adapter, tiny_reader},
-};
+use crate::cli::{Run, run, smollm2};
+use rope_cpu_testing::reader::{tiny_adapter, tiny_reader};
 
 /// A document of at least 120 tokens, which begins with `first`.
 fn text(first: &str) -> String {

@@ -5,11 +5,10 @@ mod measured;
 use rope_cpu::gguf::{self, File};
 use serde_json::Value;
 
-use crate::{
-    Run,
-    architectures::Tiny,
-    gemma3, run,
-    tiny::{tiny, tiny_in_parts},
+use crate::cli::{Run, gemma3, run};
+use rope_cpu_testing::{
+    reader::{tiny, tiny_in_parts},
+    tiny::Tiny,
 };
 
 /// Runs `rope` with the tiny model.

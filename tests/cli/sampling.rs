@@ -7,10 +7,8 @@ use rope_cpu::{
     tokenizer::{Ends, Special, Tokenizer},
 };
 
-use crate::{
-    Run, run,
-    tiny::{tiny_reader, tiny_suppressing},
-};
+use crate::cli::{Run, run};
+use rope_cpu_testing::reader::{tiny_reader, tiny_suppressing};
 
 fn answer(options: &[&str]) -> Run {
     let file = tiny_reader(3, true);

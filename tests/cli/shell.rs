@@ -1,6 +1,6 @@
 //! Completions for shells, and manual pages.
 
-use crate::run;
+use crate::cli::run;
 
 #[test]
 fn every_shell_script_has_the_options() {

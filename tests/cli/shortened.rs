@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::tiny::{tiny_reader, tiny_with_embeddings};
+use rope_cpu_testing::reader::{tiny_reader, tiny_with_embeddings};
 
 fn start(arguments: &[&str]) -> Child {
     Command::new(assert_cmd::cargo::cargo_bin!("rope-cpu"))

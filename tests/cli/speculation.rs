@@ -1,6 +1,7 @@
 //! Speculative decoding: options, and the same text with and without.
 
-use crate::{run, smollm2, tiny};
+use crate::cli::{run, smollm2};
+use rope_cpu_testing::reader as tiny;
 
 #[test]
 fn drafts_do_not_change_the_text() {

@@ -1,9 +1,7 @@
 //! A model in two files.
 
-use crate::{
-    run,
-    tiny::{tiny_after_its_metadata, tiny_in_parts, tiny_reader},
-};
+use crate::cli::run;
+use rope_cpu_testing::reader::{tiny_after_its_metadata, tiny_in_parts, tiny_reader};
 
 #[test]
 fn a_model_in_parts_writes_what_the_whole_does() {

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::{Run, run, tiny::tiny};
+use crate::cli::{Run, run};
+use rope_cpu_testing::reader::tiny;
 
 /// Runs `sweep` on the tiny model, in a context of three steps.
 fn sweep(options: &[&str]) -> Run {

@@ -17,7 +17,8 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::{smollm2, tiny::tiny_reader};
+use crate::cli::smollm2;
+use rope_cpu_testing::reader::tiny_reader;
 
 /// The program on its own pseudo terminal.
 pub struct Terminal {

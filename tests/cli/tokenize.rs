@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::{Run, run};
+use crate::cli::{Run, run};
 
 /// Runs a command with a model in models/. Without the model the test is skipped, and fails if
 /// CI=true.

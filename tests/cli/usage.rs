@@ -1,6 +1,6 @@
 //! Help texts, and errors in command lines.
 
-use crate::run;
+use crate::cli::run;
 
 #[test]
 fn short_help_fits_a_terminal_of_80_columns() {
@@ -145,7 +145,7 @@ fn help_is_a_command_too() {
 
 #[test]
 fn a_model_needs_no_flag_and_other_words_are_rejected() {
-    let model = crate::tiny::tiny_reader(1, true);
+    let model = rope_cpu_testing::reader::tiny_reader(1, true);
     let path = model.path().to_str().unwrap();
     let alone = run(&[path, "-p", "the", "-n", "1", "-no-cnv"]);
     assert_eq!(alone.code, Some(0), "{}", alone.stderr);
@@ -163,7 +163,7 @@ fn a_model_needs_no_flag_and_other_words_are_rejected() {
 
 #[test]
 fn numbers_of_tokens_may_end_in_k_or_m() {
-    let model = crate::tiny::tiny_reader(1, true);
+    let model = rope_cpu_testing::reader::tiny_reader(1, true);
     let model = model.path().to_str().unwrap();
     // Without the available memory, which changes from run to run.
     let plan = |context| {
@@ -203,7 +203,7 @@ fn a_file_that_is_not_a_model_is_named() {
 #[test]
 fn a_closed_pipe_ends_help_and_reports_quietly() {
     for arguments in [&["--help"][..], &["--version"]] {
-        let (code, stderr) = crate::model::with_closed_stdout(arguments);
+        let (code, stderr) = crate::cli::model::with_closed_stdout(arguments);
         assert_eq!((code, stderr.as_str()), (Some(0), ""), "{arguments:?}");
     }
 }

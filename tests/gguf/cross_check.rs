@@ -4,7 +4,7 @@ use gguf_rs::writer::{GGUFWriter, MetadataValue, TensorInfo, calculate_tensor_si
 use proptest::prelude::*;
 use rope_cpu::gguf::{Gguf, cross_check};
 
-use crate::build::{Builder, F32, STRING, U8, U32, model, string};
+use rope_cpu_testing::builder::{Builder, F32, STRING, U8, U32, model, string};
 
 #[test]
 fn what_gguf_rs_writes_is_read() {

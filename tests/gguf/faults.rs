@@ -2,7 +2,7 @@
 
 use rope_cpu::gguf::Gguf;
 
-use crate::build::{
+use rope_cpu_testing::builder::{
     ARRAY, BOOL, Builder, STRING, U8, U32, U64, array, model, string, strings, tensor,
 };
 

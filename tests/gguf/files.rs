@@ -2,7 +2,7 @@
 
 use rope_cpu::gguf::File;
 
-use crate::build::{Builder, file, model};
+use rope_cpu_testing::builder::{Builder, file, model};
 
 #[test]
 fn what_is_no_file_is_said_so() {

@@ -4,7 +4,7 @@ use assert_cmd::Command;
 use proptest::prelude::*;
 use rope_cpu::gguf::{Gguf, Value};
 
-use crate::build::{file, model};
+use rope_cpu_testing::builder::{file, model};
 
 /// One change to a file.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use rope_cpu::gguf::{Gguf, Override, Value};
 
-use crate::build::model;
+use rope_cpu_testing::builder::model;
 
 fn overridden(list: &str, key: &str) -> Result<String, String> {
     let bytes = model().bytes();

@@ -2,7 +2,7 @@
 
 use rope_cpu::gguf::{Array, File, Gguf, Value, ValueType};
 
-use crate::build::{Builder, F32, STRING, U32, model, string};
+use rope_cpu_testing::builder::{Builder, F32, STRING, U32, model, string};
 
 #[test]
 fn every_type_of_value_is_read_as_written() {

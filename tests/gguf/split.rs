@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use assert_cmd::Command;
 use rope_cpu::gguf::File;
 
-use crate::build::{Builder, I32, STRING, string};
+use rope_cpu_testing::builder::{Builder, I32, STRING, string};
 
 const U16: u32 = 2;
 

@@ -7,12 +7,14 @@ use rope_cpu::{
     model::{Engine, Error, Feed, Output, Role, Sequence, saved},
 };
 
-use crate::{
+use crate::model::{
     architectures::{ROUNDING, apart, expected, rounding},
-    build::{Builder, F32, STRING, U32, string},
     session::{
         How, difference, load, logits, tokens, with_adapters, with_file, with_model, with_session,
     },
+};
+use rope_cpu_testing::{
+    builder::{Builder, F32, STRING, U32, string},
     tiny::{Tiny, files::add_tensor},
 };
 

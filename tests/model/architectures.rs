@@ -11,13 +11,13 @@ use rope_cpu::{
 };
 use rope_cpu_kernels::DType;
 
-use crate::{
-    build::{ARRAY, BOOL, F32, STRING, U32, array, string},
+use crate::model::session::{
+    How, difference, load, logits, mean_difference, tokens, with_engine, with_file, with_model,
+    with_session,
+};
+use rope_cpu_testing::{
+    builder::{ARRAY, BOOL, F32, STRING, U32, array, string},
     reference::{Frequencies, Rules, forward, forward_by},
-    session::{
-        How, difference, load, logits, mean_difference, tokens, with_engine, with_file, with_model,
-        with_session,
-    },
     tiny::{Function, Tiny, files::add_tensor},
 };
 

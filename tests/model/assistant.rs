@@ -9,12 +9,14 @@ use rope_cpu::{
     rope::Flags,
 };
 
-use crate::{
+use crate::model::{
     architectures::GELU_BOUND,
-    build::Builder,
     predictor::{golden, predict, predict_after, step},
-    reference::{Frequencies, assisted},
     session::{How, difference, load, logits, tokens, with_model},
+};
+use rope_cpu_testing::{
+    builder::Builder,
+    reference::{Frequencies, assisted},
     tiny::Tiny,
 };
 

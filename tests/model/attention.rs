@@ -8,10 +8,12 @@ use rope_cpu::{
     rope::Flags,
 };
 
-use crate::{
+use crate::model::{
     distances, position,
-    reference::{Frequencies, Rules, scores_by},
     session::{How, tokens, with_engine},
+};
+use rope_cpu_testing::{
+    reference::{Frequencies, Rules, scores_by},
     tiny::Tiny,
 };
 

@@ -5,10 +5,8 @@ use rope_cpu::{
     rope::{ATTENTION_SINKS, Flags, SCALE, rerope, self_extend},
 };
 
-use crate::{
-    session::{How, mean_difference, tokens, with_session},
-    tiny::Tiny,
-};
+use crate::model::session::{How, mean_difference, tokens, with_session};
+use rope_cpu_testing::tiny::Tiny;
 
 const QUANTIZED: [CacheType; 3] = [CacheType::Q8_0, CacheType::Q5_0, CacheType::Q4_0];
 const FEW_BITS: [CacheType; 2] = [CacheType::Q5_0, CacheType::Q4_0];

@@ -8,10 +8,8 @@ use rope_cpu::{
     rope::Flags,
 };
 
-use crate::{
-    session::{How, logits, tokens, with_engine, with_session},
-    tiny::Tiny,
-};
+use crate::model::session::{How, logits, tokens, with_engine, with_session};
+use rope_cpu_testing::tiny::Tiny;
 
 /// Computes each text alone, in a session of its own.
 fn one_by_one(tiny: &Tiny, how: &How, choices: &[Continuation]) -> Vec<f64> {

@@ -9,10 +9,12 @@ use rope_cpu::{
     rope::{Flags, SCALE},
 };
 
-use crate::{
+use crate::model::{
     cache_types::step,
-    reference::{Frequencies, forward},
     session::{How, difference, logits, mean_difference, tokens, with_session},
+};
+use rope_cpu_testing::{
+    reference::{Frequencies, forward},
     tiny::Tiny,
 };
 

@@ -2,10 +2,8 @@
 
 use rope_cpu::model::{Options, Session};
 
-use crate::{
-    session::{How, logits, tokens, with_model},
-    tiny::Tiny,
-};
+use crate::model::session::{How, logits, tokens, with_model};
+use rope_cpu_testing::tiny::Tiny;
 
 #[test]
 fn experts_read_from_disk_change_no_bits() {

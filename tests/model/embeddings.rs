@@ -9,11 +9,13 @@ use rope_cpu::{
     rope::{FREQ_SCALE, Flags, Sourced},
 };
 
-use crate::{
-    build::{ARRAY, Builder, STRING, U32, string, strings},
+use crate::model::{
     engine::read,
-    reference::{Frequencies, forward, logits_of_embedding},
     session::{How, difference, load, tokens, with_engine, with_model},
+};
+use rope_cpu_testing::{
+    builder::{ARRAY, Builder, STRING, U32, string, strings},
+    reference::{Frequencies, forward, logits_of_embedding},
     tiny::{Function, Tiny, files::add_tensor},
 };
 

@@ -6,11 +6,11 @@ use rope_cpu::{
     rope::{ATTENTION_SINKS, Flags, POLICY},
 };
 
-use crate::{
+use crate::model::{
     position,
     session::{How, tokens, with_engine, with_model},
-    tiny::Tiny,
 };
+use rope_cpu_testing::tiny::Tiny;
 
 /// The tokens of a sequence: prompts and answers in turn, each with its role.
 type Script = Vec<(Role, Vec<u32>)>;

@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 
 use rope_cpu::model::{Engine, Error, Feed, Output, Place, Role};
 
-use crate::{
-    build::{ARRAY, BOOL, Builder, F32, STRING, U32, array, string},
-    session::{How, load, logits, tokens, with_file, with_model, with_session},
+use crate::model::session::{How, load, logits, tokens, with_file, with_model, with_session};
+use rope_cpu_testing::{
+    builder::{ARRAY, BOOL, Builder, F32, STRING, U32, array, string},
     tiny::{Tiny, files::add_tensor},
 };
 

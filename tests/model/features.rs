@@ -1,10 +1,10 @@
 //! Every architecture, compared with itself without each of its features.
 
-use crate::{
+use crate::model::{
     architectures::{GELU_BOUND, expected, found},
     session::difference,
-    tiny::{EPSILON, Function, Tiny},
 };
+use rope_cpu_testing::tiny::{EPSILON, Function, Tiny};
 
 /// The bounds are small enough to detect each feature: a definition without it exceeds them.
 #[test]

@@ -1,9 +1,11 @@
 //! Attention to latents: what the cache holds, and files that are refused.
 
-use crate::{
-    build::{Builder, U32},
+use crate::model::{
     predictor::{predict_after, with_predictor},
     session::{How, load, tokens, with_session},
+};
+use rope_cpu_testing::{
+    builder::{Builder, U32},
     tiny::{Latent, Tiny},
 };
 

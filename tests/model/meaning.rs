@@ -2,9 +2,9 @@
 
 use rope_cpu::rope::{FREQ_SCALE, Flags};
 
-use crate::{
+use crate::model::session::{How, difference, logits, tokens, with_session};
+use rope_cpu_testing::{
     reference::{Frequencies, forward},
-    session::{How, difference, logits, tokens, with_session},
     tiny::Tiny,
 };
 

@@ -6,12 +6,12 @@ use rope_cpu::{
     rope::Flags,
 };
 
-use crate::{
+use crate::model::{
     engine::{Random, read},
     position,
     session::{How, with_engine},
-    tiny::Tiny,
 };
+use rope_cpu_testing::tiny::Tiny;
 
 const CONTEXT: usize = 600;
 const OPERATIONS: usize = 60;

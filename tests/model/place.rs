@@ -6,11 +6,11 @@ use rope_cpu::{
     rope::{ATTENTION_SINKS, Flags},
 };
 
-use crate::{
+use crate::model::{
     engine::read,
     session::{How, tokens, with_engine},
-    tiny::Tiny,
 };
+use rope_cpu_testing::tiny::Tiny;
 
 fn how(keys: CacheType) -> How {
     let flags = Flags { context_shift: true, ..Flags::default() };

@@ -8,10 +8,12 @@ use rope_cpu::{
 };
 use safetensors::{Dtype, tensor::TensorView};
 
-use crate::{
+use crate::model::{
     cache_types::step,
-    reference::{Frequencies, Rules, forward_by},
     session::{How, difference, logits, mean_difference, tokens, with_session},
+};
+use rope_cpu_testing::{
+    reference::{Frequencies, Rules, forward_by},
     tiny::Tiny,
 };
 

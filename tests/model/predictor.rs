@@ -9,10 +9,10 @@ use rope_cpu::{
     rope::Flags,
 };
 
-use crate::{
-    build::U32,
+use crate::model::session::{How, difference, load, logits, tokens, with_model};
+use rope_cpu_testing::{
+    builder::U32,
     reference::{Frequencies, predicted},
-    session::{How, difference, load, logits, tokens, with_model},
     tiny::Tiny,
 };
 

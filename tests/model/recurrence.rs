@@ -10,9 +10,9 @@ use rope_cpu::{
     tokenizer::common_prefix,
 };
 
-use crate::{
-    build::{ARRAY, Builder, U32, array},
-    session::{How, load, logits, tokens, with_engine, with_model, with_session},
+use crate::model::session::{How, load, logits, tokens, with_engine, with_model, with_session};
+use rope_cpu_testing::{
+    builder::{ARRAY, Builder, U32, array},
     tiny::{Tiny, files::add_tensor},
 };
 

@@ -2,7 +2,7 @@
 
 use rope_cpu::rope::POLICY;
 
-use crate::{
+use crate::model::{
     position::Case,
     session::{How, difference, logits, tokens, with_session},
 };

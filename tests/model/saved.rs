@@ -7,11 +7,8 @@ use rope_cpu::{
     rope::{ATTENTION_SINKS, Flags, LOG_N, POLICY, SCALE, lm_infinite, rerope},
 };
 
-use crate::{
-    build::Builder,
-    session::{How, difference, load, logits, tokens, with_session},
-    tiny::Tiny,
-};
+use crate::model::session::{How, difference, load, logits, tokens, with_session};
+use rope_cpu_testing::{builder::Builder, tiny::Tiny};
 
 const MODEL: u128 = 17;
 

@@ -10,14 +10,14 @@ use rope_cpu::{
     sample::temperature,
 };
 
-use crate::{
+use crate::model::{
     engine::read,
     scheduled::scheduled,
     session::{How, tokens, with_model},
     sparse::{self, shifting, tiny, with_engine},
     speculation::{Case, file},
-    tiny::Tiny,
 };
+use rope_cpu_testing::tiny::Tiny;
 
 /// Drafts from 300 tokens on, with the fewest blocks.
 const DRAFTS: SparseAttention = SparseAttention { drafts_only: true, ..sparse::FEW };

@@ -10,7 +10,7 @@ use rope_cpu::{
     threads::Workers,
 };
 
-use crate::{build::Builder, tiny::Tiny};
+use rope_cpu_testing::{builder::Builder, tiny::Tiny};
 
 /// The settings with which a test runs a model.
 #[derive(Clone)]

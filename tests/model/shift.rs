@@ -8,11 +8,13 @@ use rope_cpu::{
     },
 };
 
-use crate::{
+use crate::model::{
     cache_types::step,
     position,
-    reference::{Frequencies, Rules, forward_by},
     session::{How, difference, logits, mean_difference, tokens, with_session},
+};
+use rope_cpu_testing::{
+    reference::{Frequencies, Rules, forward_by},
     tiny::Tiny,
 };
 

@@ -9,11 +9,11 @@ use rope_cpu::{
     rope::{ATTENTION_SINKS, Flags, rerope},
 };
 
-use crate::{
+use crate::model::{
     engine::read,
     session::{How, logits, tokens, with_model},
-    tiny::Tiny,
 };
+use rope_cpu_testing::tiny::Tiny;
 
 /// From 300 tokens on, the fewest blocks.
 pub const FEW: SparseAttention = SparseAttention {

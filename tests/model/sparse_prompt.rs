@@ -7,12 +7,12 @@ use rope_cpu::{
     rope::{ATTENTION_SINKS, Flags},
 };
 
-use crate::{
+use crate::model::{
     engine::read,
     session::{How, tokens, with_model},
     sparse::{each_model_and_cache, kinds, shifting, tiny, with_options},
-    tiny::Tiny,
 };
+use rope_cpu_testing::tiny::Tiny;
 
 /// From 256 tokens on, about half of the blocks.
 const FEW: SparseAttention =

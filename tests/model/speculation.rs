@@ -17,13 +17,15 @@ use rope_cpu::{
     sample::{Sampler, Settings, dry, mirostat, penalties, temperature},
 };
 
-use crate::{
+use crate::model::{
     assistant::load_assistant,
-    build::{ARRAY, Builder, I32, STRING, U32, array, string, strings},
     engine::Random,
     position,
     scheduled::scheduled,
     session::{How, load, tokens, with_file, with_model},
+};
+use rope_cpu_testing::{
+    builder::{ARRAY, Builder, I32, STRING, U32, array, string, strings},
     tiny::Tiny,
 };
 

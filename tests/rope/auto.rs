@@ -5,7 +5,7 @@ use rope_cpu::{
     rope::{ATTENTION_SINKS, FREQ_BASE, Factors, Flags, LOG_N, Layers, Plan, SCALE, Table, yarn},
 };
 
-use crate::Case;
+use crate::rope::Case;
 
 /// The choice agrees with the measurements in `docs/results`: of the methods that rotate a key once,
 /// YaRN has the smallest mean over all tokens.

@@ -5,7 +5,7 @@ use rope_cpu::{
     rope::{ATTENTION_SINKS, FREQ_BASE, Factors, Flags, LOG_N, Layers, METHODS, SCALE, Table},
 };
 
-use crate::{Case, close, family};
+use crate::rope::{Case, close, family};
 
 /// The relative error of divisors stored as f32: half a unit in the last place, and the error of
 /// f64.

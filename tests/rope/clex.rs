@@ -10,7 +10,7 @@ use rope_cpu::rope::{
 use safetensors::{Dtype, tensor::TensorView};
 use tempfile::NamedTempFile;
 
-use crate::{Case, close, floats, golden};
+use crate::rope::{Case, close, floats, golden};
 
 /// The relative precision of the reference, as it states.
 const EXACT: f64 = 1e-11;

@@ -2,7 +2,7 @@
 
 use rope_cpu::rope::{Flags, Plan, Region, SCALING, lm_infinite, rerope, self_extend};
 
-use crate::{Case, close, floats, golden};
+use crate::rope::{Case, close, floats, golden};
 
 /// Returns the plan of a model with a trained length of 8 tokens, in a context of 14.
 fn plan(scaling: &'static str, flags: Flags) -> Plan {

@@ -8,7 +8,7 @@ use rope_cpu::rope::{
 };
 use serde_json::Value;
 
-use crate::{Case, close, floats, golden};
+use crate::rope::{Case, close, floats, golden};
 
 /// The absolute precision of the reference, as it states.
 const PRECISION: f64 = 1e-12;

@@ -2,7 +2,7 @@
 
 use rope_cpu::rope::{Distance, Effect, Flags, SCALE, SCALING, rerope};
 
-use crate::{Case, close};
+use crate::rope::{Case, close};
 
 fn effect(flags: Flags, context: usize, tokens: usize) -> Effect {
     let plan = Case { context: Some(context), ..Case::default() }.flags(flags).plan().unwrap();

@@ -8,7 +8,7 @@ use rope_cpu::{
     },
 };
 
-use crate::Case;
+use crate::rope::Case;
 
 #[test]
 fn contradictions_are_errors() {

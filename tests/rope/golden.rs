@@ -9,7 +9,7 @@ use rope_cpu::{
 };
 use serde_json::Value;
 
-use crate::{Case, close, floats, golden};
+use crate::rope::{Case, close, floats, golden};
 
 /// The relative precision of the reference, as it states.
 const EXACT: f64 = 1e-14;

@@ -8,7 +8,7 @@ use rope_cpu::{
     },
 };
 
-use crate::Case;
+use crate::rope::Case;
 
 fn line(case: Case) -> String {
     case.plan().unwrap().to_string()

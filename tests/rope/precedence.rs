@@ -10,7 +10,7 @@ use rope_cpu::{
     },
 };
 
-use crate::{Case, close, golden};
+use crate::rope::{Case, close, golden};
 
 /// The relative error of values stored as f32 metadata.
 const THROUGH_F32: f64 = 1e-7;

@@ -5,7 +5,7 @@ use rope_cpu::{
     rope::{FREQ_BASE, Factors, Flags, Layers, METHODS, Plan, Rope, SCALE, Table},
 };
 
-use crate::{Case, close};
+use crate::rope::{Case, close};
 
 const BASE: f32 = 1e6;
 

@@ -3,7 +3,7 @@
 
 use rope_cpu::rope::{Factors, Flags, Layers, Plan, Rope, SCALE, Table};
 
-use crate::{Case, floats, golden};
+use crate::rope::{Case, floats, golden};
 
 const LAYERS: Layers = Layers::Global;
 

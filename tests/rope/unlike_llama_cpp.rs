@@ -5,7 +5,7 @@ use rope_cpu::{
     rope::{ATTENTION_SINKS, FREQ_BASE, Factors, Flags, SCALE, yarn},
 };
 
-use crate::Case;
+use crate::rope::Case;
 
 /// For a scaling that llama.cpp does not have, the reason is the scaling's, also with attention
 /// sinks.

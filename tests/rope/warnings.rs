@@ -5,7 +5,7 @@ use rope_cpu::{
     rope::{FREQ_BASE, FREQ_SCALE, Factors, Flags, SCALE, SCALING, dprope, dynamic, rerope, yarn},
 };
 
-use crate::Case;
+use crate::rope::Case;
 
 /// Returns the warning of a case that must have exactly one.
 fn warning(case: Case) -> String {

@@ -5,7 +5,7 @@ use rope_cpu::sample::{
     temperature, top_a, top_k, top_n_sigma, top_p, xtc,
 };
 
-use crate::{distribution, logits, neutral};
+use crate::sample::{distribution, logits, neutral};
 
 /// The tolerance for entropies, powers and sums of a few terms in f32.
 const ROUNDING: f32 = 16.0 * f32::EPSILON;

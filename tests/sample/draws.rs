@@ -2,7 +2,7 @@
 
 use rope_cpu::sample::{Sampler, Settings, min_p, temperature, top_k, top_p};
 
-use crate::{logits, neutral};
+use crate::sample::{logits, neutral};
 
 fn draws(settings: Settings, logits: &[f32], count: usize) -> Vec<u32> {
     let mut sampler = Sampler::new(settings).unwrap();

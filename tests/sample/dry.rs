@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use rope_cpu::sample::{Breaker, Sampler, Settings, dry};
 
-use crate::neutral;
+use crate::sample::neutral;
 
 fn dry() -> Settings {
     neutral().with(&dry::MULTIPLIER, 1.0).with(&dry::BASE, 2.0)

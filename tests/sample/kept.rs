@@ -2,7 +2,7 @@
 
 use rope_cpu::sample::{Sampler, Settings, min_p, penalties, temperature, top_k, top_p, typical_p};
 
-use crate::{distribution, logits, neutral};
+use crate::sample::{distribution, logits, neutral};
 
 /// The tolerance for a few roundings of f32: a logarithm, an exponential, a sum, a quotient.
 const ROUNDING: f32 = 4.0 * f32::EPSILON;

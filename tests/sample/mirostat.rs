@@ -2,7 +2,7 @@
 
 use rope_cpu::sample::{Sampler, mirostat, top_k};
 
-use crate::neutral;
+use crate::sample::neutral;
 
 fn mirostat(version: i32, tau: f32, eta: f32) -> Sampler {
     let settings = neutral()

@@ -9,7 +9,7 @@ use rope_cpu::{
     settings::{Kind, Setting},
 };
 
-use crate::neutral;
+use crate::sample::neutral;
 
 #[test]
 fn defaults_are_those_of_llama_cpp_and_others_are_off() {

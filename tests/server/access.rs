@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::json;
 
-use crate::harness::{PATIENCE, PROMPT, Server, serve};
+use crate::server::harness::{PATIENCE, PROMPT, Server, serve};
 
 #[test]
 fn a_key_is_required_except_for_health() {

@@ -5,10 +5,8 @@ use std::thread;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
-use crate::{
-    harness::{PROMPT, Server, serve},
-    tiny::tiny_adapter,
-};
+use crate::server::harness::{PROMPT, Server, serve};
+use rope_cpu_testing::reader::tiny_adapter;
 
 /// Starts a server with an adapter at this scale, which must be kept.
 fn adapted(scale: &str, options: &[&str]) -> (Server, NamedTempFile) {

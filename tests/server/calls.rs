@@ -3,10 +3,8 @@
 use rope_cpu::json;
 use serde_json::{Value, json};
 
-use crate::{
-    harness::{PROMPT, Server},
-    tiny::tiny_calling,
-};
+use crate::server::harness::{PROMPT, Server};
+use rope_cpu_testing::reader::tiny_calling;
 
 /// An interface: its path, a request with a tool and a schema, and the places of an answer's text
 /// and of its calls.

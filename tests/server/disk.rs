@@ -7,10 +7,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{
-    harness::{PROMPT, Server, serve},
-    tiny::{tiny_adapter, tiny_reader},
-};
+use crate::server::harness::{PROMPT, Server, serve};
+use rope_cpu_testing::reader::{tiny_adapter, tiny_reader};
 
 /// A conversation of at least 600 tokens, which begins with `first`.
 fn long(first: &str) -> String {

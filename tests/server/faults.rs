@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::harness::{PROMPT, Server, serve};
+use crate::server::harness::{PROMPT, Server, serve};
 
 #[test]
 fn a_body_that_is_not_an_object_is_refused() {

@@ -17,7 +17,7 @@ use serde_json::Value;
 use tempfile::NamedTempFile;
 use ureq::{Agent, Body, http};
 
-use crate::tiny::tiny_reader;
+use rope_cpu_testing::reader::tiny_reader;
 
 /// The longest time for anything that a test waits for.
 pub const PATIENCE: Duration = Duration::from_secs(120);

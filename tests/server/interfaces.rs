@@ -2,10 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::{
-    harness::{Events, PROMPT, Server, serve},
-    tiny::tiny_infilling,
-};
+use crate::server::harness::{Events, PROMPT, Server, serve};
+use rope_cpu_testing::reader::tiny_infilling;
 
 /// A template with the texts of the messages only, in the vocabulary of the tiny model.
 const TEMPLATE: &str = "{% for m in messages %}{{ m.content }}, {% endfor %}";

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::json;
 
-use crate::harness::{PATIENCE, PROMPT, Server, serve};
+use crate::server::harness::{PATIENCE, PROMPT, Server, serve};
 
 /// Maximum values of a body.
 const VALUES_MAX: usize = 1 << 20;

@@ -5,7 +5,7 @@ use std::thread;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{PROMPT, Server, serve};
+use crate::server::harness::{PROMPT, Server, serve};
 
 /// Returns a prompt of `words` words. Prompts with different numbers differ after the first letter.
 fn prompt(number: usize, words: usize) -> String {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{PROMPT, Server, serve};
+use crate::server::harness::{PROMPT, Server, serve};
 
 /// Returns the lines of a JSON log of requests to a path, when there are as many as expected.
 fn lines(server: &Server, path: &str, count: usize) -> Vec<Value> {

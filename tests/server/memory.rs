@@ -5,10 +5,8 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::{
-    harness::{PROMPT, Server, serve},
-    tiny::tiny_reader,
-};
+use crate::server::harness::{PROMPT, Server, serve};
+use rope_cpu_testing::reader::tiny_reader;
 
 /// Lets the server allocate at most `more` bytes from now on.
 fn limit(server: &Server, more: u64) {

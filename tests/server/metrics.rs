@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::json;
 
-use crate::harness::{PROMPT, Server, serve};
+use crate::server::harness::{PROMPT, Server, serve};
 
 /// A family of samples: its type, and the values under their names with labels.
 #[derive(Debug, Default)]

@@ -5,7 +5,8 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::{harness::Server, tiny::tiny_reader};
+use crate::server::harness::Server;
+use rope_cpu_testing::reader::tiny_reader;
 
 /// Runs `rope-cpu open` where only the programs in `folder` are found.
 fn open(folder: &Path, model: &Path, sign: &str) -> Server {

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use crate::harness::{PROMPT, Reply, Server, serve};
+use crate::server::harness::{PROMPT, Reply, Server, serve};
 
 /// A template with the texts of the messages only, in the vocabulary of the tiny model.
 const TEMPLATE: &str = "{% for m in messages %}{{ m.content }}, {% endfor %}";

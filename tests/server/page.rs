@@ -9,7 +9,7 @@ use flate2::read::GzDecoder;
 use rope_cpu::json::parse;
 use serde_json::Value;
 
-use crate::harness::serve;
+use crate::server::harness::serve;
 
 #[test]
 fn the_page_is_complete_and_loads_nothing_from_elsewhere() {

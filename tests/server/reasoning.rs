@@ -2,10 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::{
-    harness::Server,
-    tiny::{THINKING, tiny_thinking},
-};
+use crate::server::harness::Server;
+use rope_cpu_testing::reader::{THINKING, tiny_thinking};
 
 /// A template that begins reasoning, unless it is switched off.
 const TEMPLATE: &str = "{{ messages[0].content }} {{ reasoning_effort }}<think>\n\

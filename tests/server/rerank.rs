@@ -2,10 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::{
-    harness::{PROMPT, Server, serve},
-    tiny::tiny_ranking,
-};
+use crate::server::harness::{PROMPT, Server, serve};
+use rope_cpu_testing::reader::tiny_ranking;
 
 const DOCUMENTS: [&str; 4] = ["the rain", "an inner north", "or there", "in the inn"];
 

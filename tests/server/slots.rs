@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
-use crate::harness::{PROMPT, Server, serve};
+use crate::server::harness::{PROMPT, Server, serve};
 
 fn act(server: &Server, action: &str, name: &str) -> Value {
     server.post(&format!("/slots/0?action={action}"), json!({ "filename": name })).json()

@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::json;
 
-use crate::harness::{PATIENCE, PROMPT, Server, serve};
+use crate::server::harness::{PATIENCE, PROMPT, Server, serve};
 
 /// Returns a connection with reads that fail when nothing arrives.
 fn connect(server: &Server) -> TcpStream {

@@ -4,10 +4,8 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::{
-    harness::{Server, serve},
-    tiny::tiny_reader,
-};
+use crate::server::harness::{Server, serve};
+use rope_cpu_testing::reader::tiny_reader;
 
 /// Requests with answers that repeat themselves: greedy, with a seed, and by a grammar.
 fn bodies() -> Vec<Value> {

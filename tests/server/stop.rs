@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::harness::{PROMPT, serve};
+use crate::server::harness::{PROMPT, serve};
 
 #[test]
 fn an_idle_server_stops_at_once() {

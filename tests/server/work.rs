@@ -5,7 +5,7 @@ use std::{io::Write, net::TcpStream, thread, time::Instant};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{PROMPT, Server, serve};
+use crate::server::harness::{PROMPT, Server, serve};
 
 /// The number of expensive requests at a time: more than there are threads for them.
 const REQUESTS: u32 = 12;

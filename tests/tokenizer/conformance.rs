@@ -8,7 +8,7 @@ use rope_cpu::{
     tokenizer::{Ends, Error, Special, Tokenizer},
 };
 
-use crate::files::{fetched, with_tokenizer};
+use crate::tokenizer::files::{fetched, with_tokenizer};
 
 const SCRIPT: &str = "fetch-vocabularies";
 const SEPARATOR: &str = "\n__ggml_vocab_test__\n";

@@ -14,7 +14,7 @@ use rope_cpu::{
 };
 use serde::Deserialize;
 
-use crate::files::{fetched, with_tokenizer};
+use crate::tokenizer::files::{fetched, with_tokenizer};
 
 #[derive(Deserialize)]
 struct Golden {

@@ -6,7 +6,7 @@ use proptest::{
 };
 use rope_cpu::tokenizer::{Ends, Special, Stream, Tokenizer};
 
-use crate::files::{fetched, with_tokenizer};
+use crate::tokenizer::files::{fetched, with_tokenizer};
 
 /// Generates text of any characters, of few characters that merge often, and of token texts.
 fn text() -> impl Strategy<Value = String> {

@@ -2,7 +2,7 @@
 
 use rope_cpu::tokenizer::{Ends, Special, Tokenizer};
 
-use crate::faults::Keys;
+use crate::tokenizer::faults::Keys;
 
 const VOCABULARY: [&str; 16] = [
     "[UNK]",

@@ -5,7 +5,8 @@ use std::fs;
 use serde_json::Value;
 
 use super::Case;
-use crate::{Run, tiny::tiny_reader};
+use crate::cli::Run;
+use rope_cpu_testing::reader::tiny_reader;
 
 #[test]
 fn several_methods_and_windows_are_shown_side_by_side() {

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::{json, number, shown};
-use crate::{run, tiny::tiny_reader};
+use crate::cli::run;
+use rope_cpu_testing::reader::tiny_reader;
 
 #[test]
 fn advice_is_the_method_with_the_lowest_perplexity() {

@@ -4,9 +4,6 @@ mod adapters;
 mod architectures;
 mod assistant;
 mod attention;
-#[path = "../gguf/build.rs"]
-#[allow(dead_code, reason = "made for other tests as well")]
-mod build;
 mod cache_types;
 mod choices;
 mod consistency;
@@ -23,7 +20,6 @@ mod place;
 mod position;
 mod predictor;
 mod recurrence;
-mod reference;
 mod run;
 mod saved;
 mod scheduled;
@@ -33,4 +29,3 @@ mod shift;
 mod sparse;
 mod sparse_prompt;
 mod speculation;
-mod tiny;

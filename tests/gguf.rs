@@ -1,6 +1,5 @@
 //! GGUF files: reading valid files and rejecting faulty ones.
 
-mod build;
 #[cfg(feature = "program")]
 mod cross_check;
 mod faults;

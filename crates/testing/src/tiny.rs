@@ -1,12 +1,8 @@
 //! Tiny random models: their descriptions.
 
-#[path = "families.rs"]
 mod families;
-#[path = "files.rs"]
 pub mod files;
-#[path = "tensors.rs"]
 mod tensors;
-#[path = "weights.rs"]
 mod weights;
 
 use rope_cpu_kernels::DType;

@@ -1,14 +1,8 @@
 //! Tests of the program through its command line.
 
 mod adapters;
-#[path = "../model/tiny.rs"]
-#[allow(dead_code, reason = "made for other tests as well")]
-mod architectures;
 mod batched_bench;
 mod bench;
-#[path = "../gguf/build.rs"]
-#[allow(dead_code, reason = "made for other tests as well")]
-mod build;
 #[cfg(unix)]
 mod commands;
 mod embed;
@@ -38,7 +32,6 @@ mod split;
 mod sweep;
 #[cfg(unix)]
 mod terminal;
-mod tiny;
 mod tokenize;
 mod usage;
 

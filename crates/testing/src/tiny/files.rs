@@ -9,7 +9,7 @@ use super::{
     ALPHA, ALPHA_OF_BASE, EPSILON, Latent, Recurrent, Tiny,
     weights::{encoded, is_table},
 };
-use crate::build::{ARRAY, BOOL, Builder, F32, STRING, U32, array, string};
+use crate::builder::{ARRAY, BOOL, Builder, F32, STRING, U32, array, string};
 
 impl Tiny {
     /// Returns the file of an adapter for the model.

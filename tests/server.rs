@@ -3,9 +3,6 @@
 
 mod access;
 mod adapters;
-#[path = "../gguf/build.rs"]
-#[allow(dead_code, reason = "made for other tests as well")]
-mod build;
 mod calls;
 mod disk;
 mod faults;
@@ -25,7 +22,4 @@ mod slots;
 mod slow;
 mod speculation;
 mod stop;
-#[path = "../cli/tiny.rs"]
-#[allow(dead_code, reason = "made for other tests as well")]
-mod tiny;
 mod work;

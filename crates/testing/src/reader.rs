@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use crate::build::{ARRAY, BOOL, Builder, F32, I32, STRING, U32, array, string, strings};
+use crate::builder::{ARRAY, BOOL, Builder, F32, I32, STRING, U32, array, string, strings};
 
 const VOCABULARY: u64 = 40;
 const EMBEDDING: u64 = 64;

@@ -1,0 +1,11 @@
+//! Many answers at a time, without HTTP: the scheduler over a tiny random model, step by step.
+
+mod constraints;
+mod disk;
+mod harness;
+mod memory;
+mod moves;
+mod order;
+mod prefixes;
+mod recurrent;
+mod threads;

@@ -1,0 +1,11 @@
+//! Tests of the library, a folder for each room of `src/`.
+
+mod batch;
+mod constraint;
+mod generate;
+mod gguf;
+mod model;
+mod public_api;
+mod rope;
+mod sample;
+mod tokenizer;
