@@ -104,7 +104,7 @@ class Llama:
 
     def measure(self, m, threads, repetitions):
         command = [self.python(), ROOT / "scripts/compare/llama.py", *common(m, threads, repetitions)]
-        command += ["--cache-type", m.cache]
+        command += ["--cache-type", m.their_cache or m.cache]
         command += ["--rope-freq-scale", m.rope_freq_scale] if m.rope_freq_scale else []
         command += ["--sequences", m.sequences] if m.sequences > 1 else []
         command += ["--together"] if m.whole and m.prompt else []

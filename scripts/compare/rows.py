@@ -13,6 +13,7 @@ class Measurement:
     depth: int = 0
     sequences: int = 1       # that generate together, each behind its own depth
     cache: str = "f16"
+    their_cache: str = ""    # of llama.cpp, if it differs
     theirs: bool = True      # whether llama.cpp can run it
     mistralrs: bool = False  # whether mistral.rs is measured, which needs a model with a vocabulary
     rope_freq_scale: float = 0.0
@@ -52,10 +53,10 @@ COSTS = ("start", "first", "seconds", "memory")
 LONG = "long"
 
 
-def deep(cache, depth=8192, model="q4_0", **more):
+def deep(cache, depth=8192, model="q4_0", their_cache="", **more):
     """Few samples: llama.cpp takes minutes to process the depth."""
-    what = f"{cache} cache"
-    return Measurement(model, what, depth=depth, generation=16, cache=cache, rounds=1, **more)
+    what = f"{cache} cache" + (f", {their_cache} in llama.cpp" if their_cache else "")
+    return Measurement(model, what, depth=depth, generation=16, cache=cache, their_cache=their_cache, rounds=1, **more)
 
 
 def batch(model, sequences):
@@ -75,6 +76,9 @@ MEASUREMENTS = {
     "llama3": Measurement("llama3"),
     "deep-f16": deep("f16"),
     "deep-q8_0": deep("q8_0"),
+    # Attention to far tokens as precise in both programs: neither in 8 bits, and both.
+    "deep-f32": deep("f32", their_cache="f16"),
+    "deep-f16-q8_0": deep("f16", their_cache="q8_0"),
     "deep-q4_0": deep("q4_0", theirs=False),
     "deeper-f16": deep("f16", depth=16384),
     "deeper-q8_0": deep("q8_0", depth=16384, theirs=False),

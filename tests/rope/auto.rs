@@ -60,8 +60,8 @@ fn beyond_it_yarn_reaches_the_context() {
     assert_eq!(frequencies(&plan), frequencies(&case(20480).flags(yarn).plan().unwrap()));
     assert_eq!(plan.warnings, [""; 0]);
     let line = plan.to_string();
-    let why = "20480 tokens are 2.5 times the trained 8192; without fine-tuning, YaRN loses least of \
-               the methods that rotate a key once";
+    let why = "20480 tokens are 2.5 times the trained 8192; without fine-tuning, YaRN lost least of \
+               the measured methods that rotate a key once";
     assert!(
         line.starts_with(&format!(
             "RoPE: yarn (`rope_scaling` auto: {why}), factor 2.5 (context / original context)"
