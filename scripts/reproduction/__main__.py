@@ -18,6 +18,7 @@ from statistics import mean
 
 import computed
 import prediction
+import ranks
 import records
 from program import PROGRAM, ROOT, model
 
@@ -43,11 +44,9 @@ What follows from equations is computed for Llama 2 itself. Perplexities of othe
 in the same order. `MODEL`, `TEXT` and `FILE` are yours, and commands with `llama-2-7b.gguf` read only its RoPE \
 metadata."""
 PREDICTION = """\
-DPRoPE's figure 5 has one answer, from one method with six settings. Here is another: all static methods in \
-[the results](results.md), without fine-tuning, with Spearman's rank correlation of disturbance and quality. A positive \
-correlation means that more disturbance is worse. Intervals are bootstrapped over the points of each group (2,000 times).
-
-Linear scaling disturbs little and fails on SmolLM2: the measure does not see that near tokens move together."""
+DPRoPE's figure 5 has one answer, from one method with six settings. `scripts/reproduction` computes \
+another from [the results](results.md): all static methods, without fine-tuning, and Spearman's rank correlation of \
+disturbance and perplexity beyond the trained length. A positive correlation means that more disturbance is worse."""
 
 
 def wrapped(text):
@@ -196,9 +195,14 @@ def arithmetic(paper):
     return text
 
 
+def printed(paper):
+    """{table: {label: numbers}}."""
+    return {table["id"]: {label: [float(value) for value in numbers] for label, numbers in rows(table["rows"])}
+            for table in paper.get("tables", [])}
+
+
 def section(paper, verdicts):
-    tables = {table["id"]: {label: [float(value) for value in numbers] for label, numbers in rows(table["rows"])}
-              for table in paper.get("tables", [])}
+    tables = printed(paper)
     text = [f"## {paper['name']}", wrapped(f"[{paper['title']}]({paper['url']}). {paper['about']}")]
     lines = ["| | what it shows | command | here | verdict |", "|---|---|---|---|---|"]
     details = []
@@ -239,9 +243,10 @@ def page():
     summary = ["| verdict | meaning | |", "|---|---|--:|"]
     summary += [f"| {verdict} | {meaning} | {verdicts[verdict]} |" for verdict, meaning in VERDICTS.items()]
     drawings = figures()
-    predicted, scatter = prediction.section()
+    implied = -ranks.spearman([computed.figure5(printed(papers[0]))])
+    findings, predicted, scatter = prediction.section(implied)
     text = ["# Reproduction of the papers", wrapped(INTRO), "\n".join(summary), *sections,
-            "## Does disturbance predict quality?", wrapped(PREDICTION), wrapped(predicted)]
+            "## Does disturbance predict quality?", wrapped(PREDICTION), bullets(findings), wrapped(predicted)]
     if scatter:
         drawings["quality.svg"] = scatter
         text.append("![Perplexity by disturbance](reproduction/quality.svg)")

@@ -12,8 +12,13 @@ from program import model, plans
 DIMENSIONS = {"SmolLM2": 64, "gemma-3": 256, "qwen2.5-coder-0.5b": 64}
 # One set of frequencies for all tokens, and attention as trained except for YaRN's scale.
 STATIC = re.compile(r"(none|linear|ntk|ntk-mixed|yarn|llama3|dprope)(:(rope-scale|yarn-|dprope-|ntk-)[^:]*)*")
-# Fewer points have no interval worth printing.
-LEAST = 5
+# Texts that are another one with errors.
+DERIVED = {"noisy": "jargon"}
+DIRECTIONS = ("code", "paper")
+# Methods that are left out of all perplexities.
+SUBSETS = (("all", ()), ("without `none`", ("none",)), ("without `none`, `linear` and `dprope`", ("none", "linear", "dprope")))
+# The analogue of DPRoPE's figure 5.
+DIMENSIONS_ALONE = re.compile(r"dprope:dprope-dims=(\d+)")
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 800, 400, 60, 350, 20, 560
 COLORS = ["#1f77b4", "#d62728", "#2ca02c", "#ff7f0e", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22"]
 
@@ -27,12 +32,21 @@ class Group:
     plan: str
     length: int
     path: object
+    source: tuple
     quality: dict = field(default_factory=dict)
 
     def points(self, direction):
         """{method: (disturbance, quality)}."""
         found = plans(self.length, list(self.quality), self.path)
         return {method: (found[method][f"disturbance_{direction}"], value) for method, value in self.quality.items()}
+
+    def different(self, direction, without=()):
+        """The points without some methods, and equal points once: settings with the same frequencies."""
+        points = {}
+        for method, point in self.points(direction).items():
+            if method.partition(":")[0] not in without and point not in points.values():
+                points[method] = point
+        return points
 
 
 def dimensions(name):
@@ -55,8 +69,10 @@ def groups():
             if length <= trained:
                 continue
             model_name = re.split(r"-Instruct|-instruct|-q4", record["model"])[0]
+            source = (model_name, None)
             if windows:
                 text = record["text"].removesuffix(".txt")
+                source = (model_name, DERIVED.get(text, text))
                 key = (model_name, f"perplexity, {text}, windows of {length:,} by {windows['stride']:,}")
                 value = records.perplexity(record, trained, length)
             elif "found" in record:
@@ -64,40 +80,86 @@ def groups():
                 value = not record["found"]
             else:
                 continue
-            group = found.setdefault(key, Group(": ".join(key), key[1], plan, length, model(trained, size, base)))
+            group = found.setdefault(key, Group(": ".join(key), key[1], plan, length, model(trained, size, base), source))
             group.quality.setdefault(record["method"], []).append(value)
     for group in found.values():
         group.quality = {method: sum(values) / len(values) for method, values in group.quality.items()}
     return [group for group in found.values() if len(group.quality) >= 3]
 
 
-def shown(name, points):
-    """A row of the table."""
-    rho = ranks.spearman(points)
-    count = sum(map(len, points))
-    if rho is None:
-        return f"| {name} | {count} | all alike | |"
-    low, high = ranks.interval(points)
-    between = f"{low:.2f} to {high:.2f}" if count >= LEAST else "too few points"
-    return f"| {name} | {count} | {rho:.2f} | {between} |"
+def between(interval):
+    return "{:.2f} to {:.2f}".format(*interval)
 
 
-def section():
-    """Markdown of the tables, and the drawing."""
+def together(found, direction, without):
+    """The correlation, its number of points and of sources, and its cell of the table."""
+    sources = {}
+    for group in found:
+        points = list(group.different(direction, without).values())
+        if len(points) > 1:
+            sources.setdefault(group.source, []).append(points)
+    groups = [points for each in sources.values() for points in each]
+    rho = ranks.spearman(groups)
+    cell = f"{rho:.2f} ({between(ranks.interval(groups))}; {between(ranks.interval_of_sources(list(sources.values())))})"
+    return rho, sum(map(len, groups)), len(sources), cell
+
+
+def correlated(points):
+    """A correlation with its p value."""
+    rho = ranks.spearman([points])
+    return "all alike" if rho is None else f"{rho:.2f} (p {ranks.significance(points):.2g})"
+
+
+def alone(found):
+    """{DPRoPE's number of dimensions: (disturbance, quality)}, of the group that has most of them."""
+    points = [{match[1]: point for method, point in group.points("code").items()
+               if (match := DIMENSIONS_ALONE.fullmatch(method))} for group in found]
+    return max(points, key=len)
+
+
+def section(implied):
+    """Findings, Markdown of the tables, and the drawing. `implied`: the correlation that the paper's Table 4 implies."""
     found = groups()
-    text = []
-    for direction, means in (("code", "as the authors' program measures it"), ("paper", "as equation 8 defines it")):
-        each = [(group.name, list(group.points(direction).values())) for group in found]
-        perplexities = [points for (_, points), group in zip(each, found) if "perplexity" in group.unit]
-        text += [f"Disturbance {means} (`--direction {direction}`):", "",
-                 "| quality | points | rank correlation | 95 % interval |", "|---|--:|--:|--:|",
-                 *(shown(name, [points]) for name, points in each),
-                 shown("all perplexities, ranked in each group", perplexities), ""]
-        low, high = ranks.interval(perplexities)
-        text += ["All perplexities together: " + (
-            "the interval contains 0, so these points do not show that disturbance predicts quality."
-            if low <= 0 <= high else "the interval does not contain 0, so disturbance and perplexity go together."), ""]
-    return "\n".join(text), drawing([group for group in found if "perplexity" in group.unit])
+    perplexities = [group for group in found if "perplexity" in group.unit]
+    text = ["| methods | points | models and texts | the program's disturbance | equation 8 |", "|---|--:|--:|--:|--:|"]
+    pooled = []
+    for name, without in SUBSETS:
+        cells = [together(perplexities, direction, without) for direction in DIRECTIONS]
+        pooled.append(cells[0])
+        text.append(f"| {name} | {cells[0][1]} | {cells[0][2]} | {cells[0][3]} | {cells[1][3]} |")
+    text += ["", f"In parentheses are two intervals of 95 %, from {ranks.RESAMPLES:,} bootstrap samples with a fixed seed. "
+             "The first draws the points of each group again, as if they were independent. The second draws models and "
+             "texts again, since the points of one depend on each other. So few models and texts make it too narrow. The "
+             "noisy text counts as the Jargon File, and settings with equal frequencies count once.", "", "The same for each group, without `none`. The last column is the quality of the least "
+             "disturbing method, relative to the best:", "",
+             "| quality | points | the program's disturbance | equation 8 | least disturbing | best | times the best |",
+             "|---|--:|--:|--:|---|---|--:|"]
+    worse = []
+    for group in found:
+        points = [group.different(direction, ("none",)) for direction in DIRECTIONS]
+        least, best = (min(points[0], key=lambda method: points[0][method][axis]) for axis in (0, 1))
+        times = points[0][least][1] / points[0][best][1]
+        if group in perplexities:
+            worse.append(times)
+        cells = [correlated(list(each.values())) for each in points]
+        text.append(f"| {group.name} | {len(points[0])} | {cells[0]} | {cells[1]} | {least} | {best} | {times:.2f} |")
+    text += ["", f"p is two-sided and exact up to {ranks.EXACT} points, else of {ranks.ORDERS:,} random orders.", ""]
+
+    clearly = [times for times in worse if times > 1.01]
+    points = alone(perplexities)
+    least, best = (min(points, key=lambda dimensions: points[dimensions][axis]) for axis in (0, 1))
+    loss = points[least][1] / points[best][1] - 1
+    findings = [
+        f"**The least disturbing method is rarely the best.** In {len(clearly)} of {len(worse)} groups of perplexities, "
+        f"its perplexity is {min(clearly):.2f} to {max(clearly):.1f} times the best.",
+        "**The sign of the correlation depends on the methods.** `none` disturbs much and fails. Without it, the "
+        f"correlation is {pooled[1][0]:.2f}, since linear scaling and DPRoPE disturb least and have the highest "
+        f"perplexities on SmolLM2. Without these two as well it is {pooled[2][0]:.2f}, of {pooled[2][1]} points.",
+        "**DPRoPE's number of dimensions alone**, which figure 5 varies, has a correlation of "
+        f"{correlated(list(points.values()))} in {len(points)} points of `dprope-16k`. Table 4 implies {implied:.2f}. The "
+        f"least disturbing number, {least} of 64, is {100 * loss:.0f} % worse than {best}.",
+    ]
+    return findings, "\n".join(text), drawing(perplexities)
 
 
 def drawing(found):

@@ -1,8 +1,12 @@
-"""Spearman's rank correlation and its bootstrap interval."""
+"""Spearman's rank correlation, its bootstrap intervals and its p value."""
 
+import itertools
+import math
 import random
 
 RESAMPLES = 2000
+# Above this number of points, p is from random orders.
+EXACT, ORDERS = 8, 10_000
 
 
 def ranks(values):
@@ -35,7 +39,34 @@ def spearman(groups):
 
 def interval(groups):
     """The middle 95 % of the correlation, with the points of each group drawn again."""
+    return middle(lambda draw: [draw.choices(points, k=len(points)) for points in groups])
+
+
+def interval_of_sources(sources):
+    """The same with whole sources drawn again: lists of groups that depend on each other."""
+    return middle(lambda draw: [group for groups in draw.choices(sources, k=len(sources)) for group in groups])
+
+
+def middle(resample):
     draw = random.Random(0)
-    again = (spearman([draw.choices(points, k=len(points)) for points in groups]) for _ in range(RESAMPLES))
+    again = (spearman(resample(draw)) for _ in range(RESAMPLES))
     found = sorted(value for value in again if value is not None)
     return found[round(0.025 * len(found))], found[round(0.975 * len(found)) - 1]
+
+
+def significance(points):
+    """p of the correlation, two-sided: the share of all orders of one side that correlate as much."""
+    xs, ys = (ranks([point[axis] for point in points]) for axis in (0, 1))
+    if correlation(xs, ys) is None:
+        return None
+    if len(points) <= EXACT:
+        orders, more = itertools.permutations(ys), 0
+        count = math.factorial(len(points))
+    else:
+        draw = random.Random(0)
+        orders, more = (draw.sample(ys, len(ys)) for _ in range(ORDERS)), 1
+        count = ORDERS + 1
+    # Only the sum of products depends on the order.
+    center = sum(xs) * sum(ys) / len(xs)
+    least = abs(sum(x * y for x, y in zip(xs, ys)) - center) - 1e-9
+    return (more + sum(abs(sum(x * y for x, y in zip(xs, order)) - center) >= least for order in orders)) / count
