@@ -26,6 +26,7 @@ PAGE = ROOT / "docs/reproduction.md"
 FIGURES = ROOT / "docs/reproduction"
 VERDICTS = {
     "reproduced": "the same numbers or the same prompt, computed here",
+    "consistent, not tested": "printed scores that fit what is computed here, too few for a test",
     "contradicted": "computed here, and not what the paper prints",
     "other model": "the same measurement of another model, mostly SmolLM2-135M",
     "not measured": "possible here, without a result so far",
