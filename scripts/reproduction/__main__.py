@@ -43,7 +43,8 @@ and what comes out. `scripts/reproduction` makes this page from the papers' prin
 
 The papers' models are fine-tuned models of 7B and more, in most tables. Those rows cannot be repeated on a laptop. \
 What follows from equations is computed for Llama 2 itself. Perplexities of other models show only whether methods come \
-in the same order. `MODEL`, `TEXT` and `FILE` are yours, and commands with `llama-2-7b.gguf` read only its RoPE \
+in the same order. `perplexity-32k`, `sliding-16k` and `passkey` were measured before prompts attended to far tokens in 8 \
+bits, the others after ([which](results.md)). `MODEL`, `TEXT` and `FILE` are yours, and commands with `llama-2-7b.gguf` read only its RoPE \
 metadata."""
 PREDICTION = """\
 DPRoPE's figure 5 has one answer, from one method with six settings. `scripts/reproduction` computes \
