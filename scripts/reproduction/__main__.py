@@ -246,7 +246,8 @@ def page():
     summary = ["| verdict | meaning | |", "|---|---|--:|"]
     summary += [f"| {verdict} | {meaning} | {verdicts[verdict]} |" for verdict, meaning in VERDICTS.items()]
     drawings = figures()
-    implied = -ranks.spearman([computed.figure5(printed(papers[0]))])
+    [dprope] = [paper for paper in papers if paper["name"] == "DPRoPE"]
+    implied = -ranks.spearman([computed.figure5(printed(dprope))])
     findings, predicted, scatter = prediction.section(implied)
     text = ["# Reproduction of the papers", wrapped(INTRO), "\n".join(summary), *sections,
             "## Does disturbance predict quality?", wrapped(PREDICTION), bullets(findings), wrapped(predicted)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import ranks
-from program import disturbances, plans, rope
+from program import disturbances, plans, rope, zeros
 
 TRAINED, INTERVALS = 4096, 360
 LENGTHS = (8192, 16384)
@@ -199,23 +199,78 @@ def figure7(_):
         "interpolation the others; the means of figure 8 are Table 3", "reproduced", detail.rstrip())
 
 
-def pi_bounds(_):
+@cache
+def sums():
+    """For each distance, the mean over dimensions of the absolute values of the sums of rotations: B(s) / d."""
     pairs = plans(LENGTHS[0], ["none"])["none"]["inv_freq"]
 
-    def sums(distance):
+    def one(distance):
         total, size = 0, 0.0
         for frequency in pairs:
             total += cmath.exp(1j * distance * frequency)
             size += abs(total)
         return size / (2 * len(pairs))
 
-    found = [sums(distance) for distance in range(TRAINED + 1)]
+    return [one(distance) for distance in range(TRAINED + 1)]
+
+
+def decay(_):
+    bound = [2 * value for value in sums()]  # a mean over pairs
+    highest = max(range(251, TRAINED + 1), key=bound.__getitem__)
+    return Outcome(
+        "python3 scripts/reproduction --write",
+        f"for 128 dimensions, the bound falls from {bound[0]:.1f} at distance 0 to {bound[250]:.1f} at 250. It does not keep "
+        f"falling: it is {bound[highest]:.1f} at {highest:,}",
+        "reproduced" if bound[250] < bound[0] / 2 else "contradicted")
+
+
+def pi_decay(_):
+    found = sums()
+    lowest = min(range(TRAINED + 1), key=found.__getitem__)
+    rises = sum(after > before for before, after in zip(found, found[1:]))
+    return Outcome(
+        "python3 scripts/reproduction --write",
+        f"B(s) / d falls from {found[0]:.2f} at distance 0 to {found[lowest]:.2f} at {lowest:,} and is "
+        f"{found[-1]:.2f} at {TRAINED:,}. It rises at {rises:,} of {TRAINED:,} steps",
+        "reproduced" if min(found) > 1 else "contradicted")
+
+
+def pi_bounds(_):
+    found = sums()
     ratio = 2 * min(found) * 32 * math.log(10000)
     return Outcome(
         "python3 scripts/reproduction --write",
         f"B(s) is from {min(found):.2f} d to {max(found):.1f} d for distances up to 4,096, so it exceeds d. "
         f"The bounds differ by at least {ratio:.0f} times, where the paper has about 600",
         "reproduced" if min(found) > 1 else "contradicted")
+
+
+def difference(found, one, other):
+    """The largest relative difference of two methods' frequencies."""
+    return max(abs(a / b - 1) for a, b in zip(found[one]["inv_freq"], found[other]["inv_freq"]))
+
+
+def dynamic(_):
+    lengths = (TRAINED, *LENGTHS)
+    pairs = (("dynamic", "ntk"), ("dynamic-yarn", "yarn"), ("dynamic-linear", "linear"))
+    worst = max(difference(plans(length, [name for pair in pairs for name in pair]), *pair)
+                for length in lengths for pair in pairs)
+    return Outcome(
+        f"rope-cpu rope compare -m {LLAMA2} -c 8192 --methods dynamic,ntk --json",
+        f"at {', '.join(f'{length:,}' for length in lengths)} tokens, dynamic NTK, dynamic YaRN and dynamic linear scaling "
+        f"have {'exactly ' if worst == 0 else ''}the frequencies of NTK, YaRN and linear scaling by the factor of that length",
+        "reproduced" if worst < 1e-12 else "contradicted")
+
+
+def clex(_):
+    path = zeros(64)
+    found = plans(LENGTHS[0], [f"clex:clex-weights={path}", "ntk:rope-scale=3"])
+    worst = difference(found, *found)
+    return Outcome(
+        f"rope-cpu rope compare -m {LLAMA2} -c 8192 --methods clex:clex-weights=zeros.safetensors,ntk:rope-scale=3 --json",
+        f"with weights of zero, the equation has NTK's frequencies with α = 2t - 1 as solution. At t = 2, the largest "
+        f"relative difference is {worst:.0e}, from the steps of the solver",
+        "reproduced" if worst < 1e-8 else "contradicted")
 
 
 def yarn_scale(_):

@@ -47,6 +47,16 @@ def model(context=4096, dimensions=128, base=10000.0):
     return path
 
 
+def zeros(pairs):
+    """A safetensors file with CLEX's two matrices of zeros."""
+    size = 4 * pairs
+    header = json.dumps({name: {"dtype": "F32", "shape": shape, "data_offsets": [start, start + size]} for name, shape, start in
+                         (("ode_up_proj", [pairs, 1], 0), ("ode_down_proj", [1, pairs], size))}).encode()
+    path = Path(MODELS.name) / "zeros.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(2 * size))
+    return path
+
+
 def rope(*arguments):
     """What `rope-cpu rope ARGUMENTS --json` prints."""
     command = [PROGRAM, "rope", *map(str, arguments), "--json"]
