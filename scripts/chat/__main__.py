@@ -13,7 +13,6 @@ from conversations import CONVERSATIONS
 from original import Refused, environment
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-SOURCE = ROOT / ".cache/llama-chat"
 LISTED = ROOT / "crates/chat/tests/data/conformance.txt"
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 BOS, EOS = "<s>", "</s>"
@@ -27,16 +26,18 @@ def main():
     options.add_argument("--formats", action="store_true", help="print the format of calls of each template")
     options.add_argument("templates", nargs="*")
     options = options.parse_args()
+    fetch = [ROOT / "scripts/fetch-llama-cpp", "models/templates/*", "tests/test-chat.cpp"]
+    source = pathlib.Path(subprocess.check_output(fetch, text=True).strip())
     wanted = lambda name: not options.templates or any(part in name for part in options.templates)
     templates = {
         path.name: path.read_text(encoding="utf-8")
-        for path in sorted((SOURCE / "models/templates").glob("*.jinja"))
+        for path in sorted((source / "models/templates").glob("*.jinja"))
         if wanted(path.name)
     }
     found = []
     formats, differences = compare_renders(templates)
     found += differences
-    answers, others = cases(SOURCE / "tests/test-chat.cpp")
+    answers, others = cases(source / "tests/test-chat.cpp")
     answers = [case for case in answers if case.template in templates]
     found += compare_answers(templates, answers)
     if options.formats:

@@ -3,14 +3,16 @@ import argparse
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 HERE = ROOT / "scripts/conformance"
 DATA = ROOT / "tests/data/server-conformance"
-SOURCE = ROOT / ".cache/llama-cpp"
-TESTS = SOURCE / "tools/server/tests"
+WORK = ROOT / "target/conformance"
+# A copy, as the tests write files beside their own.
+SOURCE = WORK / "llama.cpp"
 MODEL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
@@ -28,8 +30,11 @@ def expected():
     return [test for test in passed if not test.startswith(out)]
 
 
-def fetch(*patterns):
-    subprocess.run([ROOT / "scripts/fetch-llama-cpp", SOURCE, *patterns], check=True)
+def fetch():
+    command = [ROOT / "scripts/fetch-llama-cpp", "tools/server/tests/*", "models/templates/*"]
+    kept = subprocess.check_output(command, text=True).strip()
+    shutil.rmtree(SOURCE, ignore_errors=True)
+    shutil.copytree(kept, SOURCE)
 
 
 def build():
@@ -44,9 +49,7 @@ def program():
 
 def run(server, arguments, quiet):
     """The outcome of each test and its reason, by the identifier of the test."""
-    work = ROOT / ".cache/conformance"
-    work.mkdir(exist_ok=True)
-    outcomes = work / "outcomes"
+    outcomes = WORK / "outcomes"
     outcomes.write_text("")
     environment = {
         **os.environ,
@@ -59,7 +62,7 @@ def run(server, arguments, quiet):
     # Tests that are slow need models of many gigabytes.
     options = ["-p", "outcomes", "-p", "no:cacheprovider", "-m", "not slow", "--timeout", "120", "--tb", "short"]
     pytest = [sys.executable, "-m", "pytest", *options, *(["-q"] if quiet else ["-v"]), *arguments]
-    done = subprocess.run(pytest, cwd=TESTS, env=environment)
+    done = subprocess.run(pytest, cwd=SOURCE / "tools/server/tests", env=environment)
     # 1: tests failed. Anything else but 0 is a failure of the run itself.
     if done.returncode not in (0, 1):
         sys.exit(f"server-conformance: pytest ended with {done.returncode}")
@@ -82,8 +85,7 @@ parser.add_argument("--server", help="the command that starts the server [rope-c
 parser.add_argument("test", nargs="*", help="only these, with the output of pytest (unit/test_basic.py, or an identifier)")
 arguments = parser.parse_args()
 server = arguments.server or (build() if arguments.baseline else f"{program()} serve")
-if not TESTS.is_dir():
-    fetch("tools/server/tests/*", "models/templates/*")
+fetch()
 if arguments.baseline:
     write_baseline(server)
 elif arguments.test:
