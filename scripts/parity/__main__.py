@@ -2,8 +2,8 @@
 text, files with a scaling baked in, weight formats, models in another format, perplexities, and
 frequencies that follow the length. Checks 11 and 12, which take long, run only where they are asked for.
 
-usage: .cache/venv/bin/python scripts/parity [--only 1,2,...] [--instead llama.cpp|wrong]
-       (after scripts/fetch-models --all; scripts/python-tools makes the environment)
+usage: $(scripts/python-tools) scripts/parity [--only 1,2,...] [--instead llama.cpp|wrong]
+       (after scripts/fetch-models --all)
 
 --instead tests the test: "llama.cpp" puts llama.cpp in rope-cpu's place, and everything must pass; "wrong"
 does so with half the frequencies, and every check must fail.
