@@ -28,12 +28,15 @@ class Made:
 
     def path(self):
         """The file; a few layers say what all do, in a part of the time and the space."""
-        path = ROOT / f".cache/bench/{self.shape}-{self.layers}l-{self.quant}.gguf"
+        maker = ROOT / "scripts/make-bench-model"
+        recipe = [maker, ROOT / "scripts/gguf_types.py", *sorted((ROOT / "scripts/bench_model").glob("*.py"))]
+        cache = subprocess.check_output([ROOT / "scripts/cache", "bench", *recipe], text=True).strip()
+        path = Path(cache, f"{self.shape}-{self.layers}l-{self.quant}.gguf")
         if not path.exists():
             print(f"compare: writing {path}", file=sys.stderr)
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(exist_ok=True)
             part = path.with_suffix(".part")
-            maker = [sys.executable, str(ROOT / "scripts/make-bench-model"), str(part)]
+            maker = [sys.executable, str(maker), str(part)]
             subprocess.run([*maker, "--shape", self.shape, "--quant", self.quant, "--layers", str(self.layers)], check=True)
             part.rename(path)
         return path

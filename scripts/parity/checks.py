@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from files import CACHE, FORMATS, QUANTIZED, ROOT, f32_toy, f32_twin, toy, weights, without_qk_norm, without_window
+from files import FORMATS, QUANTIZED, ROOT, WORK, f32_toy, f32_twin, toy, weights, without_qk_norm, without_window
 from llama import FILE_TYPES, Model, Rope, quantize
 from measure import SPAN, as_saved, distance
 from reference import Model as Reference
@@ -188,7 +188,7 @@ def baked_scaling(ours, report):
         plain = llama.logits(tokens)
     for name in STATIC:
         rope = Rope(rope_scaling=name, rope_freq_scale=0.25)
-        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        with tempfile.TemporaryDirectory(dir=WORK) as folder:
             baked = Path(folder) / "baked.gguf"
             ours.bake(path, baked, rope, 32768)
             with Model(baked) as llama:
@@ -218,7 +218,7 @@ def other_formats(ours, report):
     source = f32_twin("smollm2")
     exact = weights(source)
     for kind in FILE_TYPES:
-        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        with tempfile.TemporaryDirectory(dir=WORK) as folder:
             mine, theirs = Path(folder) / "mine.gguf", Path(folder) / "theirs.gguf"
             ours.quantize(source, mine, kind)
             quantize(source, theirs, kind)

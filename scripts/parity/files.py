@@ -1,4 +1,6 @@
-"""The models that are compared, and copies of them with one thing changed. All under .cache/parity."""
+"""The models that are compared, and copies of them with one thing changed. The copies are kept in the user's cache."""
+import functools
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,8 @@ from gguf.quants import dequantize
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.append(str(ROOT / "scripts"))
 import gguf_types  # noqa: E402, F401 (adds Q1_0 and Q2_0)
-CACHE = ROOT / ".cache/parity"
+WORK = ROOT / "target"
+WORK.mkdir(exist_ok=True)
 QUANTIZED = {
     "smollm2": ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf",
     "gemma3": ROOT / "models/gemma-3-270m-q4_k_m.gguf",
@@ -48,12 +51,20 @@ def without_qk_norm(name):
     return made(f"{name}-f32-no-qk-norm.gguf", lambda out: rewrite(f32_twin(name), out, edit=ones))
 
 
+@functools.cache
+def cache():
+    scripts = ROOT / "scripts"
+    recipe = [scripts / name for name in ("parity/files.py", "fetch-models", "gguf_types.py", "make-bench-model")]
+    recipe += sorted((scripts / "bench_model").glob("*.py"))
+    return Path(subprocess.check_output([scripts / "cache", "parity", *recipe], text=True).strip())
+
+
 def made(name, make):
     """The file of that name, made if it isn't there. A partial file never has the name."""
-    path = CACHE / name
+    path = cache() / name
     if not path.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
+        path.parent.mkdir(exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}")
         make(partial)
         partial.rename(path)
     return path

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from files import CACHE, ROOT
+from files import ROOT, WORK
 from llama import Rope
 
 
@@ -20,7 +20,7 @@ class RopeCpu:
 
     def logits(self, path, tokens, rope=Rope(), last=None, cache_type="f32"):
         """(last or len(tokens), vocabulary): row i is what follows token i, teacher-forced."""
-        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        with tempfile.TemporaryDirectory(dir=WORK) as folder:
             out = Path(folder) / "logits.f32"
             self.run(folder, path, tokens, len(tokens), cache_type, *rope.flags(),
                      "--last", str(last or len(tokens)), "-o", str(out))
@@ -38,20 +38,20 @@ class RopeCpu:
 
     def greedy(self, path, tokens, count):
         """`count` most probable tokens, each fed back."""
-        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        with tempfile.TemporaryDirectory(dir=WORK) as folder:
             said = self.run(folder, path, tokens, len(tokens) + count, "f32", "--greedy", str(count))
         return [int(line.split()[0]) for line in said.splitlines()]
 
     def perplexity(self, path, text, window, windows, cache_type="f32"):
         """Of the first windows of a text."""
-        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        with tempfile.TemporaryDirectory(dir=WORK) as folder:
             return self.judge(folder, path, text, window, windows, cache_type)["perplexity"]
 
     def log_probabilities(self, path, text, window, rope, last, micro_batch=512):
         """The tokens of a text's first window, and what is expected in place of the `last` ones, see `as_saved`. For what
         the example has no flags for. The text must fill two windows, and `last` be less than half of one.
         """
-        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        with tempfile.TemporaryDirectory(dir=WORK) as folder:
             out = Path(folder) / "log-probabilities"
             self.judge(folder, path, text, window, 1, "f32", *rope.flags(),
                        "--ubatch-size", str(micro_batch), "--kl-divergence-base", out)

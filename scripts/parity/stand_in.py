@@ -3,7 +3,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from files import CACHE
+from files import WORK
 from llama import SCALING, Model, Rope, quantize
 from measure import as_saved
 from ours import RopeCpu
@@ -16,7 +16,7 @@ class LlamaCpp:
 
     def logits(self, path, tokens, rope=Rope(), last=None, cache_type="f32"):
         if rope.rope_scaling not in SCALING:  # in the file, then
-            with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+            with tempfile.TemporaryDirectory(dir=WORK) as folder:
                 baked = Path(folder) / "baked.gguf"
                 self.bake(path, baked, self.spoilt(rope), 4 * len(tokens))
                 with Model(baked) as llama:
