@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 BINARY = Path(os.environ.get("ROPE_CPU", ROOT / "target/release/rope-cpu"))
 CHROMIUM = Path(os.environ["CHROMIUM"])
-AXE = ROOT / ".cache/npm-page/node_modules/axe-core/axe.min.js"
+AXE = Path(os.environ["AXE"])
 
 # The time that reading a long document may take.
 PATIENCE = 600_000
