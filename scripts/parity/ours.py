@@ -13,10 +13,12 @@ from llama import Rope
 
 class RopeCpu:
     def __init__(self):
-        build = ["cargo", "build", "--quiet", "--release", "--locked", "--bins", "--example", "logits"]
-        subprocess.run(build, cwd=ROOT, check=True)
-        release = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
-        self.program, self.rope_cpu = release / "examples/logits", release / "rope-cpu"
+        self.program = self.built("logits")
+        self.rope_cpu = self.program.parent.parent / "rope-cpu"
+
+    def built(self, example):
+        done = subprocess.run([ROOT / "scripts/program", example], check=True, stdout=subprocess.PIPE, text=True)
+        return Path(done.stdout.strip())
 
     def logits(self, path, tokens, rope=Rope(), last=None, cache_type="f32"):
         """(last or len(tokens), vocabulary): row i is what follows token i, teacher-forced."""
