@@ -5,7 +5,7 @@
 //! After an intended change, this command writes the list:
 //!
 //! ```text
-//! PUBLIC_API=write cargo test --test public_api
+//! PUBLIC_API=write cargo test --test library public_api
 //! ```
 
 use std::{collections::BTreeMap, env, fs, path::PathBuf};
@@ -32,7 +32,7 @@ fn the_public_api_is_the_one_in_the_list() {
     if let Some((listed, found)) = lines(&listed).zip(lines(&found)).find(|(a, b)| a != b) {
         panic!(
             "the public API has changed: {found:?} where tests/data/public-api.txt has {listed:?}; \
-             PUBLIC_API=write cargo test --test public_api writes the list"
+             PUBLIC_API=write cargo test --test library public_api writes the list"
         );
     }
 }

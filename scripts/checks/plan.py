@@ -1,0 +1,68 @@
+"""Which sections a run has: the due ones of the second tier, and those of a change."""
+import tomllib
+from dataclasses import replace
+
+import passed
+import table
+
+# Seconds for the due sections of the second tier.
+DUE_MAX = 20 * 60
+QUICK = table.ROOT / "scripts/checks/quick.toml"
+LINTS = "cargo clippy --workspace --all-targets --profile checked --locked -- -D warnings"
+TEST = "cargo test --workspace --profile checked --locked"
+
+
+def run_due(runner, sections):
+    """Runs sections whose files have changed since they passed, the shortest first, while their last times fit."""
+    before = passed.read()
+    due = []
+    for section in sections.values():
+        row = before.get(section.name)
+        if section.tier == "extended" and (row is None or table.changed(row["commit"], section.files)):
+            due.append((row["seconds"] if row else DUE_MAX, section))
+    left, chosen, later = DUE_MAX, [], []
+    for seconds, section in sorted(due, key=lambda pair: pair[0]):
+        if seconds <= left:
+            left -= seconds
+            chosen.append(section)
+        else:
+            later.append(section.name)
+    if later:
+        runner.notes.append(f"due, not run: {', '.join(later)} (scripts/check --extended runs all)")
+    print(f"due of the second tier: {', '.join(section.name for section in chosen) or 'none'}", flush=True)
+    runner.run([replace(section, beside=False) for section in chosen])
+
+
+def quick(sections):
+    """What takes little time, and the tests of the rooms that a change touches: the uncommitted one, or the last commit."""
+    files = table.changed("HEAD", ["."]) or table.changed("HEAD~1", ["."])
+    programs = {}
+    for row in tomllib.loads(QUICK.read_text())["rooms"]:
+        if any(file.startswith(tuple(row["files"])) for file in files):
+            programs.setdefault(row["test"], []).extend(row.get("names", []))
+    tests = [f"{TEST} --test {program} -- {' '.join(names)}" for program, names in programs.items()]
+    commands = {
+        "format": sections["format"].run,
+        "unsafe-count": sections["unsafe-count"].run,
+        "documentation": "scripts/doc-summaries\nscripts/library-flags\nscripts/voice",
+        "lints": LINTS,
+        "tests": "\n".join(tests) or "echo 'no tests for this change'",
+    }
+    return [replace(sections[name], run=run) for name, run in commands.items()]
+
+
+def portable(sections):
+    """The tests that run on every system. Tests of the server as a program and of terminals are for Unix."""
+    kernels = " ".join(f"-p rope-cpu-{name}" for name in ("kernels", "json", "chat", "constraint"))
+    one = "cargo test --profile checked --locked"
+    commands = {
+        "format": sections["format"].run,
+        "lints": LINTS,
+        "downloads": "scripts/fetch-models --all",
+        "tests": f"""
+            {one} {kernels} -- $(scripts/lacking-isas | sed 's/^/--skip /')
+            {one} -p rope-cpu --lib --bins --test program
+            {one} -p rope-cpu --test library -- model::
+        """,
+    }
+    return [replace(sections[name], run=run) for name, run in commands.items()]
