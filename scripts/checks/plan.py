@@ -36,11 +36,11 @@ def run_due(runner, sections):
 def quick(sections):
     """What takes little time, and the tests of the rooms that a change touches: the uncommitted one, or the last commit."""
     files = table.changed("HEAD", ["."]) or table.changed("HEAD~1", ["."])
-    programs = {}
+    targets = {}
     for row in tomllib.loads(QUICK.read_text())["rooms"]:
         if any(file.startswith(tuple(row["files"])) for file in files):
-            programs.setdefault(row["test"], []).extend(row.get("names", []))
-    tests = [f"{TEST} --test {program} -- {' '.join(names)}" for program, names in programs.items()]
+            targets.setdefault(row["target"], []).extend(row.get("names", []))
+    tests = [f"{TEST} {target} -- {' '.join(names)}" for target, names in targets.items()]
     commands = {
         "format": sections["format"].run,
         "unsafe-count": sections["unsafe-count"].run,

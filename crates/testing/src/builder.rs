@@ -28,8 +28,8 @@ pub struct Builder {
     pub data: Vec<u8>,
 }
 
-impl Builder {
-    pub fn new() -> Self {
+impl Default for Builder {
+    fn default() -> Self {
         Self {
             magic: *b"GGUF",
             version: 3,
@@ -40,6 +40,12 @@ impl Builder {
             alignment: 32,
             data: Vec::new(),
         }
+    }
+}
+
+impl Builder {
+    pub fn new() -> Self {
+        Self::default()
     }
 
     pub fn key(mut self, name: impl AsRef<[u8]>, value_type: u32, value: impl AsRef<[u8]>) -> Self {
