@@ -1,6 +1,6 @@
 """An answer: who wrote it, and how long reading takes."""
 
-from conftest import MODEL, Chat, expect
+from conftest import MODEL, Chat, document, drop, expect
 
 # Answers by a server of its own, in steps of 300 ms.
 READING = """async ({ model, times }) => {
@@ -42,6 +42,29 @@ def test_the_time_left_goes_down_within_a_batch(serve, visit):
     slow = READING.replace("setTimeout(resolve, 300)", "setTimeout(resolve, 2500)")
     seen = page.evaluate(slow, {"model": "a", "times": [0]})
     assert len(seen) >= 3 and seen == sorted(seen, reverse=True) and 37 < seen[-1] < 39.2, seen
+
+
+def test_keep_alives_do_not_hide_the_progress_of_reading(serve, visit):
+    # A batch takes a few seconds, in which the server sends an event without text each second.
+    page = visit(serve("--ctx", "4096", "--power", "10", "--sse-ping-interval", "1").url)
+    chat = Chat(page).ready().limit(2)
+    file = document(800)
+    drop(page, file["name"], file["text"])
+    expect(page.locator("#composer .chip")).to_contain_text("tokens")
+    page.evaluate(
+        """() => {
+            window.seen = [];
+            const look = () => {
+                const status = document.querySelector('.message.assistant .reading');
+                const text = status?.hidden === false ? status.innerText.split(' ')[0] : '';
+                if (text && window.seen.at(-1) !== text) window.seen.push(text);
+            };
+            new MutationObserver(look).observe(document.body, { childList: true, subtree: true, characterData: true, attributes: true });
+        }"""
+    )
+    chat.send("Summarise.")
+    chat.complete()
+    assert page.evaluate("window.seen") in (["Waiting", "Reading"], ["Reading"])
 
 
 def test_an_answer_has_the_name_of_its_model(serve, visit):

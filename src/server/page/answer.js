@@ -35,13 +35,15 @@ export async function answer(node, messages, settings, signal, changed) {
             state.model = event.model ?? state.model;
             if (event.timings) state.timings = event.timings;
             const { prompt_progress: read } = event;
-            if (read && read.processed < read.total) {
-                reading = progress(read, state.model);
+            if (read) reading = read.processed < read.total ? progress(read, state.model) : null;
+            // A keep-alive is an event without text. It comes while a batch is being read.
+            const generates = event.timings?.predicted_n > 0;
+            if (generates || state.finish) reading = null;
+            if (reading) {
                 changed(reading());
                 continue;
             }
-            reading = null;
-            if (event.timings?.predicted_n > 0) {
+            if (generates) {
                 if (!began) {
                     speed.restart();
                     remember(state.model, event.timings);
