@@ -1,7 +1,10 @@
 //! Compares the probabilities of two runs on the same text, with the statistics of
 //! llama-perplexity's KL divergence.
 
-use std::io::{self, Read};
+use std::{
+    io::{self, Read},
+    ops::ControlFlow,
+};
 
 use super::{
     likelihood::{Estimate, Softmax, Sums},
@@ -76,7 +79,8 @@ pub fn divergence<R: Read>(
     let cut: Vec<_> = cut.collect();
     let total = cut.len();
     let together = side_by_side(window, engine.options().micro_batch).min(total);
-    score(engine, &text, &cut, bos, &mut |index, token| {
+    let read = &mut |_| ControlFlow::Continue(());
+    score(engine, &text, &cut, bos, read, &mut |index, token| {
         let Some(scored) = token else {
             let point = Point { number: index + 1, total, together, so_far: &divergence };
             return each(point).map_err(Error::Show);

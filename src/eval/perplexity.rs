@@ -7,7 +7,7 @@ pub mod windows;
 use std::{
     io::{self, Write},
     num::NonZeroUsize,
-    ops::Range,
+    ops::{ControlFlow, Range},
 };
 
 use serde::{Deserialize, Serialize};
@@ -50,6 +50,8 @@ pub enum Error {
     Save(io::Error),
     #[error(transparent)]
     Show(io::Error),
+    #[error("the caller stopped the scoring")]
+    Stopped,
 }
 
 /// The settings of the scoring.
@@ -136,6 +138,24 @@ pub fn perplexity(
     save: Option<&mut dyn Write>,
     each: &mut dyn FnMut(Point) -> io::Result<()>,
 ) -> Result<Scored, Error> {
+    let read = &mut |_| ControlFlow::Continue(());
+    perplexity_while(engine, tokens, settings, save, read, each)
+}
+
+/// Scores a text like [`perplexity`]. Calls `read` after each step with the number of tokens that have
+/// been read of the present window.
+///
+/// # Errors
+///
+/// As for [`perplexity`], and [`Error::Stopped`] if `read` returns `Break`.
+pub fn perplexity_while(
+    engine: &mut Engine,
+    tokens: &[Token],
+    settings: Settings,
+    save: Option<&mut dyn Write>,
+    read: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    each: &mut dyn FnMut(Point) -> io::Result<()>,
+) -> Result<Scored, Error> {
     let Settings { windows, windows_max, bos, bucket } = settings;
     let window = windows.window();
     let mut cut = windows.split(tokens.len())?;
@@ -144,8 +164,8 @@ pub fn perplexity(
         (None, _) => None,
         (Some(out), Windows::Halves { window }) => {
             let vocabulary = engine.vocabulary();
-            let read = &tokens[..cut.len() * window];
-            Some(logits_file::Writer::new(out, window, vocabulary, read).map_err(Error::Save)?)
+            let covered = &tokens[..cut.len() * window];
+            Some(logits_file::Writer::new(out, window, vocabulary, covered).map_err(Error::Save)?)
         }
         (Some(_), _) => return Err(Error::SaveWindows),
     };
@@ -154,7 +174,7 @@ pub fn perplexity(
     let mut all = Sums::default();
     let mut buckets = vec![Sums::default(); bucket.map_or(0, |width| window.div_ceil(width.get()))];
     let together = side_by_side(window, engine.options().micro_batch).min(total);
-    score(engine, tokens, &cut, bos, &mut |index, token| {
+    score(engine, tokens, &cut, bos, read, &mut |index, token| {
         let Some(token) = token else {
             let (number, start) = (index + 1, cut[index].tokens.start);
             let point = Point { number, total, together, start, so_far: all };

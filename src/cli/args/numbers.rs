@@ -48,6 +48,16 @@ pub fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Parses a number of minutes above 0.
+///
+/// # Errors
+/// If `text` is no such number, or more than a year.
+pub fn minutes(text: &str) -> Result<f64, String> {
+    const YEAR: f64 = 366.0 * 24.0 * 60.0;
+    let minutes = text.parse().ok().filter(|minutes| *minutes > 0.0 && *minutes <= YEAR);
+    minutes.ok_or_else(|| format!("must be a number of minutes above 0, at most {YEAR}"))
+}
+
 /// Parses how embeddings are scaled: 2 for unit length, or -1 for none.
 ///
 /// # Errors

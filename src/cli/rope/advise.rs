@@ -1,6 +1,10 @@
 //! `rope-cpu rope advise`: the RoPE method that predicts a user's text best, by a short measurement.
 
-use std::{io::Write, time::Instant};
+use std::{
+    io::Write,
+    ops::ControlFlow,
+    time::{Duration, Instant},
+};
 
 use serde_json::json;
 
@@ -21,8 +25,9 @@ use rope_cpu::{eval::cost::Cost, model::Model, rope::METHODS};
 /// Find the RoPE method that predicts your text best
 ///
 /// Scores the start of the text, as long as the context, with every method that needs no weights of
-/// its own, and compares the second half of the positions. With --output every method is saved once
-/// it is complete, and the same command resumes.
+/// its own, and compares the second half of the positions. If --budget does not suffice for two
+/// methods, it scores a shorter start, and a note says so. With --output every method is saved once it
+/// is complete, and the same command resumes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -42,6 +47,12 @@ pub struct Args {
     #[command(flatten)]
     machine: EngineArgs,
 }
+
+/// The text is shortened to a whole number of these parts.
+const PARTS: usize = 64;
+
+/// The share of the budget that a shortened text is to take.
+const MARGIN: f64 = 0.85;
 
 /// The methods to start with, since a budget may end before all are measured.
 const FIRST: [&str; 5] = ["none", "yarn", "dynamic-yarn", "self-extend", "ntk"];
@@ -63,26 +74,91 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     runs.iter().try_for_each(|run| run.resources.check())?;
     let tokenizer = model.tokenizer().map_err(Error::usage)?;
     let length = args.memory.context;
-    let text = Text::new(&model, first_tokens(&args.scoring.file, tokenizer, length)?);
+    let mut text = Text::new(&model, first_tokens(&args.scoring.file, tokenizer, length)?);
     let mut log: Log<Measured> =
         Log::open(args.scoring.output.as_deref(), &args.model, &args.adapters, &args.memory)?;
 
     let todo: Vec<&MethodRun> =
         runs.iter().filter(|run| text.known(&log, &run.equivalent).is_none()).collect();
     let work = Cost::new(&model);
-    let works = todo.iter().map(|run| work.clone().within(&run.plan.visibility));
-    let mut progress =
-        Progress::new(works.map(|work| work.prompt_operations(0..length, length).total()));
-    let (began, budget) = (Instant::now(), args.scoring.budget());
+    // The operations of the first tokens.
+    let operations = |run: &MethodRun, tokens: usize| {
+        work.clone().within(&run.plan.visibility).prompt_operations(0..tokens, length).total()
+    };
+    let mut progress = Progress::new(todo.iter().map(|run| operations(run, length)));
+    let end = Instant::now().checked_add(args.scoring.budget());
+    progress.ends_at(end);
+    let time_left =
+        || end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
     let mut left_out: Vec<&str> = Vec::new();
+    let mut compared = runs.len() - todo.len();
     for run in todo {
-        // The first two methods are always compared.
-        if began.elapsed() > budget && log.entries.len() >= 2 {
-            left_out.push(&run.method);
-            continue;
+        let mut measured = None;
+        while measured.is_none() {
+            let tokens = text.tokens.len();
+            progress.begin(&format!("{}, {tokens} tokens", run.method));
+            let (began, mut first, mut pace) = (Instant::now(), None, None);
+            let read = &mut |read| {
+                let done = operations(run, read);
+                progress.part(read, done);
+                if pace.is_some() {
+                    return ControlFlow::Continue(());
+                }
+                // The first batch also reads the weights from the disk. So the second one is a better
+                // measure, unless it would take too long.
+                let elapsed = began.elapsed();
+                let (before, since) = match first {
+                    None if 4 * elapsed < time_left() => {
+                        first = Some((done, elapsed));
+                        return ControlFlow::Continue(());
+                    }
+                    None => (0.0, Duration::ZERO),
+                    Some(first) => first,
+                };
+                // Operations per second.
+                let pace = *pace.insert((done - before) / (elapsed - since).as_secs_f64());
+                // A first method is of use only with a second one, which therefore runs in any case.
+                let needed = if compared == 0 { 2.0 } else { 1.0 };
+                let needed = needed * operations(run, tokens) - done;
+                let late = needed / pace > time_left().as_secs_f64();
+                match compared != 1 && late {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            };
+            measured = text.score(&run.method, &run.plan, run.resources.options(), read)?;
+            let (None, Some(pace)) = (&measured, pace) else { continue };
+            if compared > 0 {
+                break;
+            }
+            let possible = pace * time_left().as_secs_f64() * MARGIN / 2.0;
+            let fits = |tokens: &usize| operations(run, *tokens) <= possible;
+            let shorter = (1..PARTS).rev().map(|part| length * part / PARTS).find(fits);
+            let Some(shorter) = shorter.filter(|shorter| *shorter < tokens) else {
+                let minutes = 2.0 * operations(run, length / PARTS) / pace / 60.0;
+                return Err(Error::usage(format_args!(
+                    "--budget {}: two methods take {minutes:.1} min for {} of {length} tokens; give more \
+                     minutes, or a shorter --ctx",
+                    args.scoring.minutes,
+                    length / PARTS
+                )));
+            };
+            note(format_args!(
+                "note: --budget {} suffices for two methods only with the first {shorter} of {length} \
+                 tokens; all of them take about {:.0} min for two",
+                args.scoring.minutes,
+                (2.0 * operations(run, length) / pace / 60.0).ceil()
+            ));
+            text = Text::new(&model, text.tokens[..shorter].to_vec());
+            progress.again(operations(run, shorter));
         }
-        progress.begin(&format!("{}, {length} tokens", run.method));
-        log.add(text.score(&run.method, &run.plan, run.resources.options())?)?;
+        match measured {
+            Some(measured) => {
+                log.add(measured)?;
+                compared += 1;
+            }
+            None => left_out.push(&run.method),
+        }
         progress.done();
     }
     drop(progress);
@@ -129,7 +205,7 @@ fn runs(args: &Args, model: &Model) -> Result<Vec<MethodRun>, Error> {
 fn show(args: &Args, measured: &[&Measured], out: &mut dyn Write) -> Result<(), Error> {
     let Some(best) = measured.first() else { return Ok(()) };
     let probability = |other: &Measured| best.probability(other);
-    let flags = typed(&best.method, best.length);
+    let flags = typed(&best.method, args.memory.context);
     let equal: Vec<_> =
         measured[1..].iter().filter(|other| probability(other) >= SIGNIFICANT).collect();
     if args.scoring.json {

@@ -2,6 +2,7 @@
 
 use std::{
     num::NonZeroUsize,
+    ops::ControlFlow,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -9,11 +10,11 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::Error;
-use crate::cli::{args::at_least_one, flags, log::Log};
+use crate::cli::{args::numbers, flags, log::Log};
 use rope_cpu::{
     Token,
     eval::{
-        perplexity::{Scored, Settings, Windows, perplexity},
+        perplexity::{self, Scored, Settings, Windows, perplexity_while},
         statistics::paired_test,
     },
     model::{Engine, Model, Options},
@@ -33,11 +34,11 @@ pub struct ScoringArgs {
     #[arg(short, long, value_name = "FILE", help_heading = "Measurement")]
     pub file: PathBuf,
 
-    /// Minutes after which no other measurement starts
+    /// Minutes to measure
     // A command may have another default.
     #[arg(id = "budget", long = "budget", value_name = "N", default_value = "30")]
-    #[arg(value_parser = at_least_one, help_heading = "Measurement")]
-    pub minutes: usize,
+    #[arg(value_parser = numbers::minutes, help_heading = "Measurement")]
+    pub minutes: f64,
 
     /// Save results to this file, and resume from it
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
@@ -49,9 +50,9 @@ pub struct ScoringArgs {
 }
 
 impl ScoringArgs {
-    /// Returns the time after which no other measurement starts.
+    /// Returns the time to measure.
     pub fn budget(&self) -> Duration {
-        Duration::from_secs(60 * self.minutes as u64)
+        Duration::from_secs_f64(60.0 * self.minutes)
     }
 }
 
@@ -89,11 +90,18 @@ impl<'m> Text<'m> {
         })
     }
 
-    /// Scores the text with a method.
+    /// Scores the text with a method. Calls `read` with the number of tokens read after each step.
+    /// Returns `None` if that returns `Break`.
     ///
     /// # Errors
     /// If the model cannot be computed.
-    pub fn score(&self, method: &str, plan: &Plan, options: Options) -> Result<Measured, Error> {
+    pub fn score(
+        &self,
+        method: &str,
+        plan: &Plan,
+        options: Options,
+        read: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    ) -> Result<Option<Measured>, Error> {
         let (began, length) = (Instant::now(), self.tokens.len());
         let mut engine =
             Engine::new(self.model, Rope::new(plan.clone()), options).map_err(Error::failed)?;
@@ -104,15 +112,20 @@ impl<'m> Text<'m> {
             bos: tokenizer.bos().filter(|_| tokenizer.adds_bos()),
             bucket: NonZeroUsize::new(length.div_ceil(RANGES)),
         };
-        let scored = perplexity(&mut engine, &self.tokens, settings, None, &mut |_| Ok(()));
-        Ok(Measured {
+        let each = &mut |_| Ok(());
+        let scored = perplexity_while(&mut engine, &self.tokens, settings, None, read, each);
+        let scored = match scored {
+            Err(perplexity::Error::Stopped) => return Ok(None),
+            scored => scored.map_err(Error::failed)?,
+        };
+        Ok(Some(Measured {
             method: method.into(),
             rope: flags::line(plan),
             length,
             text_crc: self.crc,
-            scored: scored.map_err(Error::failed)?,
+            scored,
             seconds: began.elapsed().as_secs_f64(),
-        })
+        }))
     }
 }
 

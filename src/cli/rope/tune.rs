@@ -1,6 +1,6 @@
 //! `rope-cpu rope tune`: the settings of one RoPE method that predict a user's text best.
 
-use std::{io::Write, slice, time::Instant};
+use std::{io::Write, ops::ControlFlow, slice, time::Instant};
 
 use serde_json::json;
 
@@ -166,7 +166,10 @@ fn score(
     if let Some(known) = text.known(log, &[flags::line(plan)]) {
         return Ok(known);
     }
-    log.add(text.score(&method.name, plan, start.resources.options())?)?;
+    let read = &mut |_| ControlFlow::Continue(());
+    if let Some(measured) = text.score(&method.name, plan, start.resources.options(), read)? {
+        log.add(measured)?;
+    }
     Ok(log.entries.len() - 1)
 }
 

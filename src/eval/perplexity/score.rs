@@ -1,6 +1,8 @@
 //! Runs the model on windows and scores their tokens. Windows that are shorter than the micro-batch
 //! share one.
 
+use std::ops::ControlFlow;
+
 use super::{Error, Window};
 use crate::{
     Token,
@@ -34,24 +36,30 @@ pub fn side_by_side(window: usize, micro_batch: usize) -> usize {
     (micro_batch / window.max(1)).clamp(1, WINDOWS_MAX)
 }
 
+/// A function that is called after each step with the tokens of the window that have been read, and
+/// may stop the scoring.
+pub type OnRead<'e> = &'e mut dyn FnMut(usize) -> ControlFlow<()>;
+
 /// Reads each window of a text into a sequence of its own and passes its scored tokens to `each`.
+/// `read` is called after each step of a group of windows.
 ///
 /// # Errors
 ///
-/// Returns an error if the model cannot be computed, if logits are not finite, and the errors of
-/// `each`.
+/// Returns an error if the model cannot be computed, if logits are not finite, if `read` stops it, and
+/// the errors of `each`.
 pub fn score(
     engine: &mut Engine,
     text: &[Token],
     windows: &[Window],
     bos: Option<Token>,
+    read: OnRead<'_>,
     each: OnScored<'_>,
 ) -> Result<(), Error> {
     let longest = windows.iter().map(|window| window.tokens.len()).max().unwrap_or(0);
     let together = side_by_side(longest, engine.options().micro_batch);
     for (i, group) in windows.chunks(together).enumerate() {
         let each = &mut |index, token: Option<ScoredToken<'_>>| each(i * together + index, token);
-        score_together(engine, text, group, bos, each)?;
+        score_together(engine, text, group, bos, read, each)?;
     }
     Ok(())
 }
@@ -62,6 +70,7 @@ fn score_together(
     text: &[Token],
     windows: &[Window],
     bos: Option<Token>,
+    on_read: OnRead<'_>,
     each: OnScored<'_>,
 ) -> Result<(), Error> {
     let read: Vec<_> = windows.iter().map(|window| read_tokens(text, window, bos)).collect();
@@ -94,6 +103,10 @@ fn score_together(
             }
         })?;
         result?;
+        let left = feeds.first().map_or(0, |feed| feed.tokens.len());
+        if on_read(read.first().map_or(0, Vec::len) - left).is_break() {
+            return Err(Error::Stopped);
+        }
     }
     (ended..windows.len()).try_for_each(|ended| each(ended, None))
 }

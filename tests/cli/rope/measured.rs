@@ -40,6 +40,34 @@ fn advice_is_the_method_with_the_lowest_perplexity() {
 }
 
 #[test]
+fn a_budget_holds_with_two_methods() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = directory.path().join("text.txt");
+    std::fs::write(&text, "abcdefgh ijklmnop qrstuv wxyz ".repeat(600)).unwrap();
+    let file = tiny_reader(1, true);
+    let advise = |options: &[&str]| {
+        let (model, text) = (file.path().to_str().unwrap(), text.to_str().unwrap());
+        // Three percent of the time of a processor, in small batches.
+        let slow = ["-t", "1", "--power", "3", "-ub", "64", "-c", "8192"];
+        let common = ["rope", "advise", "-m", model, "-f", text, "--json"];
+        run(&[&common[..], &slow, options].concat())
+    };
+    let run = advise(&["--budget", "0.1"]);
+    run.said(&[
+        "1/",
+        " left",
+        "note: --budget 0.1 suffices for two methods only with the first ",
+        " of 8192 tokens; all of them take about ",
+    ]);
+    let found = json(run);
+    assert!(found["methods"].as_array().unwrap().len() >= 2, "{found}");
+    assert!(found["flags"].as_str().unwrap().starts_with("--ctx 8192 "), "{found}");
+    advise(&["--budget", "0.0001"])
+        .refused(2, &["--budget 0.0001: two methods take ", " min for 128 of 8192 tokens"]);
+    advise(&["--budget", "0"]).refused(2, &["must be a number of minutes above 0"]);
+}
+
+#[test]
 fn attention_is_measured_by_distance_for_each_method_and_head() {
     let directory = tempfile::tempdir().unwrap();
     let [text, drawing] = ["text.txt", "attention.svg"].map(|name| directory.path().join(name));
