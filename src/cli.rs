@@ -21,6 +21,7 @@ mod method_runs;
 mod methods;
 mod names;
 pub mod open;
+mod pager;
 pub mod passkey;
 pub mod perplexity;
 mod plot;
@@ -50,7 +51,7 @@ use std::{
     slice,
 };
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 use error::Error;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -180,8 +181,11 @@ fn parse(command: &clap::Command, argv: &[OsString]) -> Result<CommandLine, Exit
                 note(START);
                 return ExitCode::from(2);
             }
-            // A request for help is printed to stdout, which may be closed early.
-            let _ = message.print();
+            match message.kind() {
+                ErrorKind::DisplayHelp => pager::print(&message.render().to_string()),
+                // stdout may be closed early.
+                _ => _ = message.print(),
+            }
             return ExitCode::from(message.exit_code().clamp(0, 255) as u8);
         }
         let alone =

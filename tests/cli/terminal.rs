@@ -37,10 +37,16 @@ impl Terminal {
 
     /// The program on a terminal of a size.
     pub fn of_size(size: Option<Winsize>, arguments: &[&str]) -> Self {
+        let program = assert_cmd::cargo::cargo_bin!("rope-cpu");
+        Self::running(program.to_str().unwrap(), size, arguments)
+    }
+
+    /// Another program on a terminal of a size.
+    fn running(program: &str, size: Option<Winsize>, arguments: &[&str]) -> Self {
         let home = tempfile::tempdir().unwrap();
         let pty = openpty(size.as_ref(), None).unwrap();
         let stdio = || Stdio::from(pty.slave.try_clone().unwrap());
-        let child = Command::new(assert_cmd::cargo::cargo_bin!("rope-cpu"))
+        let child = Command::new(program)
             .args(arguments)
             .env("TERM", "xterm")
             .env("XDG_STATE_HOME", home.path())
@@ -264,6 +270,25 @@ fn without_a_template_text_is_continued() {
     terminal.ready();
     terminal.press("\u{3}");
     terminal.ends_with(0);
+}
+
+#[test]
+fn a_long_help_has_a_pager() {
+    let folder = tempfile::tempdir().unwrap();
+    let pager = folder.path().join("pager");
+    std::fs::write(&pager, "#!/bin/sh\necho \"lines: $(wc -l)\"\n").unwrap();
+    let shell = format!("chmod +x {0} && PAGER={0} exec \"$0\" \"$@\"", pager.display());
+    let size = |rows| Winsize { ws_row: rows, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    let help = |rows, arguments: &[&str]| {
+        let program = assert_cmd::cargo::cargo_bin!("rope-cpu").to_str().unwrap();
+        Terminal::running("sh", Some(size(rows)), &[&["-c", &shell, program], arguments].concat())
+    };
+    let mut long = help(24, &["run", "--help"]);
+    long.until("lines: ");
+    long.ends_with(0);
+    let mut short = help(1000, &["run", "--help"]);
+    let shown = short.until("Environment:");
+    assert!(!shown.contains("lines: "));
 }
 
 #[test]
