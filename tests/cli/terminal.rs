@@ -273,6 +273,32 @@ fn without_a_template_text_is_continued() {
 }
 
 #[test]
+fn ctrl_c_drops_a_line_and_counts_only_at_an_empty_one() {
+    let model = tiny_reader(7, true);
+    let mut terminal = Terminal::new(&["-m", model.path().to_str().unwrap(), "-no-cnv"]);
+    for _ in 0..3 {
+        terminal.ready();
+        terminal.press("a wrong line");
+        terminal.until("line");
+        terminal.press("\u{3}");
+    }
+    let shown = terminal.ready();
+    assert!(!shown.contains("to exit)"), "{shown}");
+    terminal.press("/clear\r");
+    terminal.ready();
+    terminal.press("\u{3}");
+    terminal.until("(press Ctrl-C again or Ctrl-D, or enter /exit, to exit)");
+    terminal.ready();
+    terminal.press("half\u{3}");
+    terminal.ready();
+    terminal.press("\u{3}");
+    terminal.until("(press Ctrl-C again");
+    terminal.ready();
+    terminal.press("\u{3}");
+    terminal.ends_with(0);
+}
+
+#[test]
 fn a_long_help_has_a_pager() {
     let folder = tempfile::tempdir().unwrap();
     let pager = folder.path().join("pager");

@@ -24,7 +24,7 @@ pub enum Command {
     System(String),
     /// Set a value; without one show it, and without a name show all.
     Set(String),
-    /// Show the context, the RoPE plan, the speed and the memory.
+    /// Show the model, the context, the RoPE plan, the speed and the memory.
     Stats,
     /// Write the conversation to a file.
     Save(PathBuf),
@@ -149,7 +149,7 @@ pub fn list() -> String {
 /// Returns the text of `/help`.
 pub fn help() -> String {
     list()
-        + "\nN is 1 if omitted. Ctrl-C stops the answer; twice at the prompt it exits.\n\
+        + "\nN is 1 if omitted. Ctrl-C stops the answer or drops the line; twice at an empty line it exits.\n\
            A line that ends with \\ continues on the next; pasted lines are one question.\n\
            Tab completes commands, and arrow keys recall earlier lines.\n\
            To ask something that begins with /, type a space before it."

@@ -1,6 +1,15 @@
 //! The line editor of conversations, with its history and completions.
 
-use std::{borrow::Cow, fs, io::ErrorKind, path::PathBuf};
+use std::{
+    borrow::Cow,
+    fs,
+    io::ErrorKind,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 use rustyline::{
     Behavior, Cmd, ConditionalEventHandler, Config, Context, Editor, Event, EventContext,
@@ -36,6 +45,8 @@ pub enum UserInput {
 pub struct LineEditor {
     editor: Editor<EditorHelper, DefaultHistory>,
     history: Option<PathBuf>,
+    /// Whether the line had text at the last Ctrl-C.
+    had_text: Arc<AtomicBool>,
 }
 
 impl LineEditor {
@@ -48,6 +59,9 @@ impl LineEditor {
         editor.set_helper(Some(EditorHelper { color, files: FilenameCompleter::new() }));
         let enter = KeyEvent(KeyCode::Enter, Modifiers::NONE);
         editor.bind_sequence(enter, EventHandler::Conditional(Box::new(Continuation)));
+        let had_text = Arc::new(AtomicBool::new(false));
+        let interruption = Box::new(Interruption(had_text.clone()));
+        editor.bind_sequence(KeyEvent::ctrl('C'), EventHandler::Conditional(interruption));
         let history = platform::state_directory().and_then(|directory| {
             fs::create_dir_all(&directory).ok()?;
             Some(directory.join("history"))
@@ -57,10 +71,11 @@ impl LineEditor {
         {
             note(format_args!("note: cannot read the history in {}: {e}", path.display()));
         }
-        Ok(LineEditor { editor, history })
+        Ok(LineEditor { editor, history, had_text })
     }
 
-    /// Reads a line: [`Command::Exit`] after Ctrl-D, Ctrl-C twice, or SIGTERM.
+    /// Reads a line: [`Command::Exit`] after Ctrl-D, Ctrl-C twice at an empty line, or SIGTERM. Ctrl-C
+    /// at a line with text drops the line.
     ///
     /// # Errors
     /// If the terminal fails.
@@ -76,6 +91,7 @@ impl LineEditor {
                         Some(Err(message)) => UserInput::Invalid(message),
                     });
                 }
+                Line::Interrupted if self.had_text.swap(false, Relaxed) => interrupted = false,
                 Line::Interrupted if !interrupted => {
                     interrupted = true;
                     note("(press Ctrl-C again or Ctrl-D, or enter /exit, to exit)");
@@ -170,6 +186,16 @@ fn continues(line: &str, at: usize) -> bool {
 impl ConditionalEventHandler for Continuation {
     fn handle(&self, _: &Event, _: RepeatCount, _: bool, line: &EventContext) -> Option<Cmd> {
         continues(line.line(), line.pos()).then_some(Cmd::Complete)
+    }
+}
+
+/// Notes at Ctrl-C whether the line has text, then lets the editor drop the line.
+struct Interruption(Arc<AtomicBool>);
+
+impl ConditionalEventHandler for Interruption {
+    fn handle(&self, _: &Event, _: RepeatCount, _: bool, line: &EventContext) -> Option<Cmd> {
+        self.0.store(!line.line().trim().is_empty(), Relaxed);
+        None
     }
 }
 
