@@ -225,7 +225,7 @@ fn converse(
     match (first, lines) {
         (first, Some(lines)) => {
             let files = Files::default();
-            Dialogue { conversation, writer, lines, args, files }.hold(first)
+            Dialogue { conversation, writer, lines, args, files, unanswered: None }.hold(first)
         }
         (Some(first), None) => answer_once(conversation, &Question::new(first), writer),
         (None, None) => Ok(()),

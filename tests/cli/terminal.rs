@@ -299,6 +299,30 @@ fn ctrl_c_drops_a_line_and_counts_only_at_an_empty_one() {
 }
 
 #[test]
+fn a_question_whose_reading_was_stopped_is_asked_again() {
+    let model = tiny_reader(7, true);
+    let options = ["-m", model.path().to_str().unwrap(), "-no-cnv", "--temp", "0", "-n", "4"];
+    let slow = ["-c", "8k", "--rope-scaling", "yarn", "-ub", "16", "-t", "1", "--power", "1"];
+    let mut terminal = Terminal::new(&[&options[..], &slow, &["--ignore-eos"]].concat());
+    terminal.enter(&"the rain in the north ".repeat(60));
+    terminal.until("reading ");
+    terminal.signal(Signal::SIGINT);
+    terminal.until("(/regen reads the rest of the question and answers it, /edit changes it)");
+    terminal.enter("/regen");
+    let again = terminal.timings();
+    assert!(number_before(&again, " reused") >= 16, "{again}");
+    assert!(number_before(&again, " tokens in") > 16, "{again}");
+    // It is the last question now.
+    terminal.enter("/regen");
+    let third = terminal.timings();
+    assert!(number_before(&third, " reused") > number_before(&again, " reused"), "{third}");
+    terminal.enter("/undo");
+    terminal.until("(removed 1 turn, 0 turns left)");
+    terminal.enter("/exit");
+    terminal.ends_with(0);
+}
+
+#[test]
 fn a_long_help_has_a_pager() {
     let folder = tempfile::tempdir().unwrap();
     let pager = folder.path().join("pager");

@@ -55,6 +55,8 @@ pub struct Dialogue<'d, 'm> {
     pub args: &'d Args,
     /// The files before the next question.
     pub files: Files,
+    /// The last question, if it has no answer.
+    pub unanswered: Option<Question>,
 }
 
 /// The result of a question.
@@ -124,6 +126,7 @@ impl Dialogue<'_, '_> {
             Command::Clear => {
                 self.conversation.clear();
                 self.files.clear();
+                self.unanswered = None;
             }
             Command::Read(path) => {
                 self.files.read(path, self.writer.tokenizer, self.writer.session.capacity())?;
@@ -151,6 +154,7 @@ impl Dialogue<'_, '_> {
             }
             Command::Load(path) => {
                 self.conversation.set_messages(saved::read(&path)?)?;
+                self.unanswered = None;
                 let turns = plural(self.conversation.turns(), "turn");
                 note(format_args!("(read {turns} from {})", path.display()));
             }
@@ -161,11 +165,19 @@ impl Dialogue<'_, '_> {
     }
 
     /// Answers the last question again, after `change`, and replaces the last turn. The turn stays
-    /// if `change` returns `None`, or if there is no answer.
+    /// if `change` returns `None`, or if there is no answer. A question without an answer has no turn.
     fn again(
         &mut self,
         change: impl FnOnce(&mut LineEditor, &Question) -> Result<Option<Question>, Error>,
     ) -> Result<(), Error> {
+        if let Some(question) = self.unanswered.clone() {
+            if let Some(question) = change(&mut self.lines, &question)?
+                && matches!(self.ask(question)?, Asked::Answered)
+            {
+                self.files.clear();
+            }
+            return Ok(());
+        }
         let Some(turn) = self.conversation.pop() else {
             return Err(Error::usage("there is no question yet: enter one"));
         };
@@ -177,6 +189,7 @@ impl Dialogue<'_, '_> {
         };
         if !matches!(answered, Ok(Asked::Answered)) {
             self.conversation.push(turn);
+            self.unanswered = None;
             note("(the last question and its answer stay as they were)");
         }
         answered.map(drop)
@@ -188,10 +201,16 @@ impl Dialogue<'_, '_> {
         let typed = echo::stop();
         let asked = self.conversation.ask(&question, self.writer);
         drop(typed);
+        self.unanswered = Some(question);
         match asked {
             Ok(answer) => {
                 self.note_end(&answer);
-                Ok(if is_begun(&answer) { Asked::Answered } else { Asked::Unanswered })
+                if is_begun(&answer) {
+                    self.unanswered = None;
+                    return Ok(Asked::Answered);
+                }
+                note("(/regen reads the rest of the question and answers it, /edit changes it)");
+                Ok(Asked::Unanswered)
             }
             // After a message that is too long, the user may enter another one.
             Err(error @ Error::TooLong(_)) => {
