@@ -257,6 +257,17 @@ impl Resources {
         format!("{title}: {}; {}", self.model, need.parts(&self.request))
     }
 
+    /// Returns two lines for the start of a conversation: the model, and the context with its memory.
+    pub fn brief(&self, plan: &Plan) -> String {
+        let (need, context) = (self.shape.need(&self.request).total(), self.context.value);
+        let scaling = match (plan.effective_scaling().name, plan.factor.value) {
+            ("none", _) => "no scaling".into(),
+            (name, 1.0) => name.to_string(),
+            (name, factor) => format!("{name} by {}", (factor * 1000.0).round() / 1000.0),
+        };
+        format!("{}\nRoPE: {scaling}, context {context} ({})", self.model, Bytes(need))
+    }
+
     /// Returns the resources for `sequences` sequences side by side, with a context each.
     pub fn for_sequences(mut self, sequences: usize) -> Self {
         self.request.sequences = sequences;

@@ -113,11 +113,21 @@ pub fn run(args: &Args) -> Result<(), Error> {
     };
 
     handle_interrupts()?;
+    let mut header = resources.to_string();
+    if let Some(draft) = &draft {
+        header += &format!("\n{}", draft.line());
+    }
+    let converses = mode != Mode::Complete && types(args, prompt.is_some());
     if !answer.quiet {
-        note(&resources);
-        note(rope.plan());
-        if let Some(draft) = &draft {
-            note(draft.line());
+        if converses {
+            let brief = resources.brief(rope.plan());
+            note(wrap::filled(&format!("{brief}; /help: commands, /stats: details")));
+        } else {
+            note(&resources);
+            note(rope.plan());
+            if let Some(draft) = &draft {
+                note(draft.line());
+            }
         }
         if mode == Mode::Chat && prompt.is_some() && conversation_flag(args).is_none() {
             note(
@@ -158,13 +168,16 @@ pub fn run(args: &Args) -> Result<(), Error> {
         keep: context_shift.then_some(answer.keep),
         prompt_cache,
         documents: documents.transpose()?,
+        header,
         total: Timings::default(),
     };
 
     let result = match &mut conversation {
         None => complete(&prompt.unwrap_or_default(), args, &mut writer),
         Some(conversation) => {
-            let lines = lines(args, prompt.is_some(), &writer)?;
+            let lines = converses
+                .then(|| LineEditor::new(writer.screen.color(), io::stdout().is_terminal()));
+            let lines = lines.transpose()?;
             converse(conversation, prompt, &mut writer, lines, args)
         }
     };
@@ -201,13 +214,13 @@ fn conversation_flag(args: &Args) -> Option<&'static str> {
     opening.conversation_flag().or(single_turn.then_some("-st"))
 }
 
-/// Returns a line editor if standard input is a terminal and further input is expected. After a
-/// prompt without -cnv, standard output must be one too: `-p TEXT > FILE` is one answer.
-fn lines(args: &Args, prompt: bool, writer: &Writer) -> Result<Option<LineEditor>, Error> {
+/// Returns whether the user types messages: standard input is a terminal and further input is
+/// expected. After a prompt without -cnv, standard output must be one too: `-p TEXT > FILE` is one
+/// answer.
+fn types(args: &Args, prompt: bool) -> bool {
     let redirected = !args.prompt.opening.conversation && !io::stdout().is_terminal();
     let once = prompt && (args.prompt.single_turn || redirected);
-    let typing = io::stdin().is_terminal() && !once;
-    typing.then(|| LineEditor::new(writer.screen.color(), io::stdout().is_terminal())).transpose()
+    io::stdin().is_terminal() && !once
 }
 
 /// Answers the optional `first` message, then what the user enters. Stops after one answer without

@@ -299,6 +299,36 @@ fn ctrl_c_drops_a_line_and_counts_only_at_an_empty_one() {
 }
 
 #[test]
+fn a_conversation_starts_with_two_lines_that_wrap_at_words() {
+    let model = tiny_reader(7, true);
+    let model = model.path().to_str().unwrap();
+    let options = ["-m", model, "-no-cnv", "-c", "1k", "--rope-scaling", "yarn"];
+    let mut terminal = Terminal::new(&options);
+    let header = terminal.ready();
+    let lines: Vec<_> = header.lines().filter(|line| !line.trim().is_empty()).collect();
+    assert_eq!(lines.len(), 2, "{header}");
+    assert!(lines[0].contains("trained for 256 tokens"), "{header}");
+    assert!(lines[1].starts_with("RoPE: yarn by 4, context 1024 ("), "{header}");
+    assert!(lines[1].ends_with("); /help: commands, /stats: details"), "{header}");
+    terminal.press("/stats\r");
+    for part in ["RoPE: yarn (--rope-scaling yarn), factor 4", "Model: ", "Memory: ", "Threads: "] {
+        terminal.until(part);
+    }
+    terminal.enter("/exit");
+    terminal.ends_with(0);
+
+    let size = Winsize { ws_row: 24, ws_col: 40, ws_xpixel: 0, ws_ypixel: 0 };
+    let mut narrow = Terminal::of_size(Some(size), &options);
+    let wrapped = narrow.ready();
+    let wrapped = wrapped.split("> ").next().unwrap();
+    assert!(wrapped.lines().all(|line| line.trim_end().len() <= 40), "{wrapped}");
+    let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
+    assert_eq!(words(wrapped), words(header.split("> ").next().unwrap()));
+    narrow.press("\u{4}");
+    narrow.ends_with(0);
+}
+
+#[test]
 fn a_question_whose_reading_was_stopped_is_asked_again() {
     let model = tiny_reader(7, true);
     let options = ["-m", model.path().to_str().unwrap(), "-no-cnv", "--temp", "0", "-n", "4"];

@@ -6,7 +6,7 @@ use super::{
     conversation::{Conversation, Question, is_begun},
     files::Files,
     line::{LineEditor, UserInput},
-    saved, settings, stats, summary,
+    saved, settings, stats, summary, wrap,
     writer::Writer,
 };
 use crate::cli::{error::Error, note};
@@ -140,7 +140,7 @@ impl Dialogue<'_, '_> {
                 _ => self.conversation.set_system(Some(text))?,
             },
             Command::Set(typed) => settings::run(&typed, self.writer, self.args)?,
-            Command::Stats => note(stats::stats(self.writer)),
+            Command::Stats => note(wrap::filled(&stats::stats(self.writer))),
             Command::Save(path) => {
                 let messages = self.conversation.messages()?;
                 let question = format!("{} exists: replace it?", path.display());

@@ -7,7 +7,8 @@ use rope_cpu::{
     platform::{self, processors::plural},
 };
 
-/// Returns the lines of `/stats`: the context in use, the RoPE plan, the speed and the memory.
+/// Returns the lines of `/stats`: the context in use, the RoPE plan, the speed, the memory, and the
+/// model.
 pub fn stats(writer: &Writer) -> String {
     let (session, plan) = (&writer.session, writer.session.rope().plan());
     let (used, context) = (session.tokens().len(), session.context());
@@ -26,5 +27,5 @@ pub fn stats(writer: &Writer) -> String {
     if let Some(peak) = platform::memory::peak_resident() {
         lines += &format!("; {} peak, including mapped weights", Bytes(peak));
     }
-    lines
+    lines + "\n" + &flags::with_flags(&writer.header)
 }

@@ -5,7 +5,7 @@
 
 use std::env;
 
-use unicode_width::UnicodeWidthChar;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Minimum width for wrapping; a narrower terminal breaks lines itself.
 const LEAST: usize = 20;
@@ -17,6 +17,32 @@ pub fn columns() -> Option<usize> {
     }
     let (width, _) = terminal_size::terminal_size_of(std::io::stdout())?;
     Some(usize::from(width.0)).filter(|columns| *columns >= LEAST)
+}
+
+/// Returns `text` with its lines wrapped at words, if the terminal's are.
+pub fn filled(text: &str) -> String {
+    columns().map_or_else(|| text.into(), |columns| fill(text, columns))
+}
+
+/// Returns `text` with lines of at most `columns` where its words allow that.
+fn fill(text: &str, columns: usize) -> String {
+    let lines = text.lines().map(|line| {
+        let (mut filled, mut width) = (String::new(), 0);
+        for (i, word) in line.split(' ').enumerate() {
+            let more = word.width();
+            if width > 0 && width + 1 + more > columns {
+                filled.push('\n');
+                width = 0;
+            } else if i > 0 {
+                filled.push(' ');
+                width += 1;
+            }
+            filled += word;
+            width += more;
+        }
+        filled
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// The position of the cursor, and the word before it.
@@ -115,7 +141,7 @@ impl Wrap {
 
 #[cfg(test)]
 mod tests {
-    use super::Wrap;
+    use super::{Wrap, fill};
 
     /// Shows `text` on a terminal of 20 columns, in pieces of `length` characters; returns its
     /// lines.
@@ -171,6 +197,15 @@ mod tests {
     fn a_word_longer_than_a_line_is_left_to_the_terminal() {
         let address = "https://example.org/a/long/address";
         assert_eq!(lines(&format!("see {address} now"), 4), ["see ", &format!("{address} now")]);
+    }
+
+    #[test]
+    fn whole_texts_are_filled_by_words() {
+        assert_eq!(fill("one two three", 7), "one two\nthree");
+        assert_eq!(fill("one two\nthree", 80), "one two\nthree");
+        assert_eq!(fill("a longword b", 4), "a\nlongword\nb");
+        assert_eq!(fill("  indented", 20), "  indented");
+        assert_eq!(fill("", 20), "");
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub struct Writer<'m> {
     pub prompt_cache: Option<PromptCache>,
     /// Documents that prompts can start with.
     pub documents: Option<Documents>,
+    /// The model, the memory and the threads, for `/stats`.
+    pub header: String,
     /// The timings of all answers.
     pub total: Timings,
 }
