@@ -101,6 +101,16 @@ impl Documents {
         self.files.iter().map(|file| self.tokens_of(file, prompt)).max().unwrap_or_default()
     }
 
+    /// Returns whether a file has many more of the first tokens of `other` than of `prompt`.
+    pub fn prefers(&self, other: &[Token], prompt: &[Token]) -> bool {
+        self.stored(other) >= self.stored(prompt) + WORTH_LOADING
+    }
+
+    /// Returns the option with the folder, for messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Returns whether a file has all tokens of a prompt.
     pub fn has(&self, prompt: &[Token]) -> bool {
         self.stored(prompt) == prompt.len()
@@ -117,7 +127,10 @@ impl Documents {
             None if self.files.is_empty() => "it has none; `rope-cpu read` writes them".into(),
             None => {
                 let count = plural(self.files.len(), "document");
-                format!("the prompt starts with none of its {count}")
+                format!(
+                    "the prompt starts with none of its {count}; put the document first, after the \
+                     -sys, -p and template that `rope-cpu read` had"
+                )
             }
         };
         note(format_args!("note: {}: no document is used: {reason}", self.name));

@@ -43,12 +43,13 @@ use files::Files;
 use line::LineEditor;
 use prompt_cache::PromptCache;
 use rope_cpu::{
+    Token,
     generate::{self, End, Timings},
     model::{self, Model, Session},
     platform::interrupt,
     rope::Flags,
     sample::{Sampler, Settings},
-    tokenizer::{Ends, Special},
+    tokenizer::{Ends, Special, Tokenizer},
 };
 use screen::Screen;
 use writer::Writer;
@@ -99,7 +100,8 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let speculation =
         speculation(&args.speculation, (&model, &resources), draft.as_ref().zip(draft_rope))?;
 
-    let prompt = prompt::prompt(typed)?;
+    let parts = prompt::parts(typed)?;
+    let mut prompt = parts.prompt();
     let mode = mode(args, &model, prompt.is_some())?;
     if mode == Mode::Chat && prompt.as_ref().is_some_and(Vec::is_empty) {
         return Err(Error::usage(generate::Error::PromptEmpty));
@@ -152,6 +154,15 @@ pub fn run(args: &Args) -> Result<(), Error> {
     }
     let documents = typed.cache_disk.as_ref();
     let documents = documents.map(|path| Documents::open("--cache-disk", path, &session, false));
+    let documents = documents.transpose()?;
+    if let (Some(documents), Some(typed), Some(other)) = (&documents, &prompt, parts.file_first()) {
+        let tokens = |prompt: &[u8]| first_tokens(conversation.as_ref(), prompt, tokenizer);
+        if documents.prefers(&tokens(&other)?, &tokens(typed)?) {
+            let folder = documents.name();
+            note(format_args!("note: the file goes before the text of -p, since {folder} has it"));
+            prompt = Some(other);
+        }
+    }
     let sampler = Sampler::new(sampling.clone()).map_err(Error::failed)?;
     let bar_from = if answer.quiet { usize::MAX } else { resources.options().micro_batch };
     let screen = Screen::new(answer.color, bar_from);
@@ -167,7 +178,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         verbose_prompt: typed.verbose_prompt,
         keep: context_shift.then_some(answer.keep),
         prompt_cache,
-        documents: documents.transpose()?,
+        documents,
         header,
         total: Timings::default(),
     };
@@ -196,6 +207,18 @@ pub fn run(args: &Args) -> Result<(), Error> {
     match result {
         Ok(()) if interrupt::terminated() => Err(Error::Interrupted),
         result => result,
+    }
+}
+
+/// Returns the tokens of the first prompt.
+fn first_tokens(
+    conversation: Option<&Conversation>,
+    prompt: &[u8],
+    tokenizer: &Tokenizer,
+) -> Result<Vec<Token>, Error> {
+    match conversation {
+        Some(conversation) => Ok(conversation.prompt(prompt, tokenizer)?.0),
+        None => Ok(tokenizer.encode(prompt, Special::Parse, Ends::Add)),
     }
 }
 

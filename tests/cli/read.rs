@@ -261,6 +261,25 @@ fn what_precedes_a_document_is_part_of_it() {
     assert_eq!(answer(&["-p", "Summarise:", "-f", notes]), after);
 }
 
+#[test]
+fn a_document_goes_before_the_question() {
+    let case = Case::new();
+    let notes = case.write("notes", &text("a "));
+    let all = tokens(&case.lines(&[&notes])[0]);
+    let asked = case.answer(&notes, &["-p", "the wind"]);
+    asked.said(&["note: the file goes before the text of -p, since --cache-disk "]);
+    assert_eq!(asked.reused(), all);
+    let first = case.write("first", &(text("a ") + "\nthe wind"));
+    assert_eq!(asked.stdout, case.answer_without(&first, &[]).stdout);
+    // Another file stays where it was.
+    let other = case.write("other", &text("the shore "));
+    let asked = case.answer(&other, &["-p", "the wind"]);
+    assert_eq!(asked.stdout, case.answer_without(&other, &["-p", "the wind"]).stdout);
+    asked.said(&[
+        "the prompt starts with none of its 1 document; put the document first, after the -sys",
+    ]);
+}
+
 #[cfg(unix)]
 mod unix {
     use std::{

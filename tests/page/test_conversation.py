@@ -1,9 +1,23 @@
 """Conversations with a model."""
 
 import json
+import subprocess
 
 import pytest
-from conftest import LESS_FAST, LONG, SLOWLY, Chat, document, drop, expect, statistics
+from conftest import BINARY, LESS_FAST, LONG, MODEL, SLOWLY, Chat, document, drop, expect, statistics
+
+
+def test_a_document_that_was_read_in_advance_is_found(serve, visit, tmp_path):
+    file, folder = document(600), tmp_path / "kv"
+    path = tmp_path / file["name"]
+    path.write_text(file["text"])
+    subprocess.run([BINARY, "read", "-m", MODEL, "--ctx", "2048", "-o", folder, path], check=True)
+    page = visit(serve("--ctx", "2048", "--cache-disk", str(folder)).url)
+    chat = Chat(page).ready().limit(2)
+    drop(page, file["name"], file["text"])
+    expect(page.locator("#composer .chip")).to_contain_text("tokens")
+    read, cached = statistics(chat.ask("Summarise."))
+    assert cached > 400 and read < 100, (read, cached)
 
 
 def test_a_long_document_is_read_once(serve, visit):

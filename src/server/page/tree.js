@@ -63,9 +63,12 @@ export function messages(conversation, nodes) {
     return all;
 }
 
-/** Returns the text of a message: its files first, so that questions after them share their prefix. */
+/**
+ * Returns the text of a message: its files first, so that questions after them share their prefix. A file starts with
+ * its text, so that the server finds it among the documents that `rope-cpu read` has written.
+ */
 export function text(node) {
-    const files = (node.files ?? []).map(({ name, text }) => `${name}:\n\n${text}\n\n`);
+    const files = (node.files ?? []).map(({ name, text }) => `${text}\n\n(The text above is ${name}.)\n\n`);
     return files.join('') + node.content;
 }
 
