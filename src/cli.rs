@@ -10,6 +10,7 @@ mod environment;
 mod error;
 mod escapes;
 pub mod eval;
+mod extension;
 mod flags;
 pub mod inspect;
 mod launch;

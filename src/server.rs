@@ -55,7 +55,7 @@ use tokio::{
 };
 
 pub use adapters::scales_of;
-pub use app::{App, Options, Server};
+pub use app::{App, Longer, Options, Server};
 pub use slot_action::remove_incomplete;
 
 /// Interval at which a stopping server checks whether answers are still being generated.

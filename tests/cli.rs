@@ -8,6 +8,7 @@ mod commands;
 mod embed;
 mod environment;
 mod eval;
+mod fit;
 mod grammar;
 mod hub;
 mod input;

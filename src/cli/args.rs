@@ -124,9 +124,11 @@ pub struct MemoryArgs {
     ///
     /// By default the length that the model was trained for, or the largest that fits in memory if
     /// that is less. A context longer than the trained one requires one of the RoPE methods below.
-    /// 32k means 32 x 1024 and 1m means 1024 x 1024, here and for other numbers of tokens.
+    /// 32k means 32 x 1024 and 1m means 1024 x 1024, here and for other numbers of tokens. In `run`,
+    /// auto makes the default context longer if the prompt needs it, with --rope-scaling auto
+    /// unless you choose RoPE options.
     #[arg(short, long = "ctx", aliases = ["ctx-size", "LLAMA_ARG_CTX_SIZE"], value_name = "N")]
-    #[arg(default_value = "0", value_parser = up_to_limit, hide_default_value = true)]
+    #[arg(default_value = "0", value_parser = numbers::context, hide_default_value = true)]
     pub context: usize,
 
     /// K: f16 (default) f32 bf16 q8_0 q5_0 q4_0

@@ -6,6 +6,7 @@ use super::{
     args::{AdapterArgs, EngineArgs, MemoryArgs, ModelArgs, OpeningArgs, RopeArgs},
     documents::Documents,
     error::Error,
+    extension::Extension,
     handle_interrupts, load, note, resources,
     run::{Conversation, ReadingBar, joined},
     text, warn,
@@ -92,16 +93,18 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         false => Conversation::plain(),
     };
     let resources = resources::plan(&args.memory, &args.machine, &model, args.rope.rolls());
-    let Some(rope) = resources.rope(&model, &args.rope.flags())? else { return Ok(()) };
+    let flags = args.rope.flags();
+    let Some(rope) = resources.rope(&model, &flags)? else { return Ok(()) };
     let context = resources.context.value;
+    let extension = Extension::new(&resources, &model, &flags, None);
     let document = |(name, text): (String, Vec<u8>)| {
         let tokens = beginning(&conversation, &text, tokenizer)?;
         match tokens.len() {
             0 => Err(Error::usage(format_args!("{name} is too short: it has no whole token"))),
             count if count < context => Ok(Document { name, tokens }),
             count => Err(Error::usage(format_args!(
-                "{name}: its {count} tokens leave no room in the context of {context}: choose a \
-                 larger one with -c"
+                "{name}: its {count} tokens leave no room in the context of {context}: use {}",
+                extension.for_prompt(count)
             ))),
         }
     };

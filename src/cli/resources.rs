@@ -26,6 +26,7 @@ const SPARSE_TWICE: &str = "--spec-type draft-sparse drafts for dense attention:
                             --sparse-attention are as fast as these drafts; omit one of the two";
 
 /// Memory, threads and instruction set of a run.
+#[derive(Clone)]
 pub struct Resources {
     /// The context in tokens, with its origin.
     pub context: Sourced<usize>,
@@ -41,6 +42,16 @@ pub struct Resources {
     sparse: SparseArgs,
     predict: bool,
     assistant: Option<Assistant>,
+}
+
+/// The memory of a run with another context.
+pub struct Fit {
+    /// The memory that it needs, in bytes.
+    pub bytes: u64,
+    /// Cache types that make it fit, if those of the run do not.
+    pub types: Option<(CacheType, CacheType)>,
+    /// The available memory in bytes, if no cache types make it fit.
+    pub lacking: Option<u64>,
 }
 
 /// Plans the resources of a run, with defaults for the flags that are not given.
@@ -295,6 +306,32 @@ impl Resources {
     /// Returns the memory for one full context.
     pub fn of_one_context(&self) -> Need {
         self.shape.need(&Request { sequences: 1, ..self.request })
+    }
+
+    /// Returns the memory of one sequence with another context.
+    pub fn with_context(&self, context: usize) -> Fit {
+        let request = Request { context, sequences: 1, ..self.request };
+        let need = |request: &Request| self.shape.need(request).total();
+        let whole = Fit { bytes: need(&request), types: None, lacking: None };
+        let Some(available) = self.available else { return whole };
+        let Err(too_large) = self.shape.check(&request, available) else { return whole };
+        match too_large.types.first() {
+            Some(&(keys, values)) => {
+                let bytes = need(&Request { keys, values, ..request });
+                Fit { bytes, types: Some((keys, values)), lacking: None }
+            }
+            None => Fit { lacking: Some(available.bytes), ..whole },
+        }
+    }
+
+    /// Returns the resources with a context of at least `needed` tokens, for a prompt of `tokens`.
+    pub fn fitting(mut self, tokens: usize, needed: usize) -> Self {
+        if needed > self.context.value {
+            let origin = format!("--ctx auto: the prompt has {tokens}");
+            self.request.context = needed.next_multiple_of(1024);
+            self.context = Sourced::given(self.request.context, origin);
+        }
+        self
     }
 
     /// Returns the bytes of experts that memory holds, if it is known.

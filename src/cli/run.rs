@@ -31,9 +31,11 @@ pub use conversation::Conversation;
 pub use prompt::joined;
 
 use super::{
+    args::{MemoryArgs, RopeArgs, numbers},
     documents::Documents,
     draft::{Draft, speculation},
     error::Error,
+    extension::{Extension, with_answer},
     handle_interrupts, load, note, resources, sampling, warn,
 };
 use args::PromptArgs;
@@ -41,6 +43,7 @@ use conversation::Question;
 use converse::{Dialogue, answer_once};
 use files::Files;
 use line::LineEditor;
+use prompt::Parts;
 use prompt_cache::PromptCache;
 use rope_cpu::{
     Token,
@@ -86,33 +89,56 @@ pub fn run(args: &Args) -> Result<(), Error> {
         sampling::settings(&args.sampling, &args.model, no_escape, model.metadata(), tokenizer)?;
     limits.constraint = constraint::constraint(args, tokenizer)?;
 
-    let resources = resources::plan(&args.memory, &args.machine, &model, args.rope.rolls());
+    // A context that fits the prompt needs it first. Otherwise options are checked before it is read.
+    let fits_prompt = args.memory.context == numbers::AUTO;
+    let early = fits_prompt.then(|| prompt::parts(typed)).transpose()?;
+    let memory = match fits_prompt {
+        true => MemoryArgs { context: 0, ..args.memory.clone() },
+        false => args.memory.clone(),
+    };
+    let resources = resources::plan(&memory, &args.machine, &model, args.rope.rolls());
     let resources = resources.with_attention(args.sparse);
     let documents = typed.cache_disk.is_some();
     let resources = resources.with_drafts(&model, &args.speculation, documents)?;
     let answer = &args.answer;
     let context_shift = answer.context_shift && answer.predict != -2;
-    let flags = Flags { context_shift, ..args.rope.flags() };
-    let draft = Draft::open(&args.speculation, &args.memory, &args.machine, &resources)?;
+    let conversation = |mode| {
+        Ok::<_, Error>(match mode {
+            Mode::Complete => None,
+            Mode::Chat => {
+                let template = typed.opening.template.of(&args.model, &model)?;
+                Some(Conversation::chat(template, system.clone()))
+            }
+            Mode::Continue => Some(Conversation::plain()),
+        })
+    };
+    let resources = match early.as_ref().and_then(Parts::prompt) {
+        Some(prompt) if !args.rope.rolls() => {
+            let conversation = conversation(mode(args, &model, true)?)?;
+            let tokens = first_tokens(conversation.as_ref(), &prompt, tokenizer)?.len();
+            resources.fitting(tokens, with_answer(tokens, limits.tokens_max))
+        }
+        _ => resources,
+    };
+    let rope = match fits_prompt && args.rope.is_default() {
+        true => RopeArgs::auto(),
+        false => args.rope.clone(),
+    };
+    let flags = Flags { context_shift, ..rope.flags() };
+    let draft = Draft::open(&args.speculation, &memory, &args.machine, &resources)?;
     let rope = resources.rope(&model, &flags)?;
     let draft_rope = draft.as_ref().map(|draft| draft.rope(&flags)).transpose()?.flatten();
     let Some(rope) = rope else { return Ok(()) };
     let speculation =
         speculation(&args.speculation, (&model, &resources), draft.as_ref().zip(draft_rope))?;
 
-    let parts = prompt::parts(typed)?;
+    let parts = early.map_or_else(|| prompt::parts(typed), Ok)?;
     let mut prompt = parts.prompt();
     let mode = mode(args, &model, prompt.is_some())?;
     if mode == Mode::Chat && prompt.as_ref().is_some_and(Vec::is_empty) {
         return Err(Error::usage(generate::Error::PromptEmpty));
     }
-    let mut conversation = match mode {
-        Mode::Complete => None,
-        Mode::Chat => {
-            Some(Conversation::chat(typed.opening.template.of(&args.model, &model)?, system))
-        }
-        Mode::Continue => Some(Conversation::plain()),
-    };
+    let mut conversation = conversation(mode)?;
 
     handle_interrupts()?;
     let mut header = resources.to_string();
@@ -167,6 +193,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let bar_from = if answer.quiet { usize::MAX } else { resources.options().micro_batch };
     let screen = Screen::new(answer.color, bar_from);
     let load = started.elapsed();
+    let extension = Extension::new(&resources, &model, &flags, limits.tokens_max);
     let mut writer = Writer {
         session,
         tokenizer,
@@ -180,6 +207,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         prompt_cache,
         documents,
         header,
+        extension,
         total: Timings::default(),
     };
 

@@ -16,9 +16,10 @@ use super::{
     documents::mismatch,
     draft::{Draft, speculations},
     error::Error,
+    extension::Extension,
     flags, load, note, resources, sampling, warn,
 };
-use crate::server::{self, App, Server, remove_incomplete};
+use crate::server::{self, App, Longer, Server, remove_incomplete};
 use rope_cpu::{
     batch::{self, Disk, Handle, Scheduler, Status},
     chat::Template,
@@ -217,6 +218,7 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
         })?
     };
     let scheduler = Handle::new(commands, status);
+    let extension = Extension::new(&resources, &model, &flags, server.options.predict_max);
     let file = model.path().file_name().map(|name| name.to_string_lossy().into_owned());
     server.loaded(App {
         options: server.options.clone(),
@@ -233,6 +235,10 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
         warnings: plan.warnings.iter().map(|text| flags::with_flags(text).into_owned()).collect(),
         plan,
         memory: resources.of_one_context(),
+        longer: Box::new(move |tokens| {
+            let proposal = extension.for_prompt(tokens);
+            Longer { text: proposal.to_string(), options: proposal.options }
+        }),
         fingerprint,
         loaded: SystemTime::now(),
         scheduler: scheduler.clone(),

@@ -145,7 +145,7 @@ impl Plan {
     }
 
     /// Returns whether the model can read the whole requested context with these settings.
-    pub(super) fn reaches(&self) -> bool {
+    pub fn reaches(&self) -> bool {
         self.context.value as f64 <= self.reach().ceil()
     }
 

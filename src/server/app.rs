@@ -88,6 +88,15 @@ pub struct Options {
     pub logs_prompts: bool,
 }
 
+/// Options with which a prompt fits that is longer than the context.
+#[derive(Clone, Debug)]
+pub struct Longer {
+    /// The options, such as `-c 72k --rope-scaling auto`.
+    pub options: String,
+    /// The options, and the memory that a slot then needs.
+    pub text: String,
+}
+
 /// A server: its options, and the model once loaded.
 pub struct Server {
     /// Settings from the command line.
@@ -186,6 +195,8 @@ pub struct App {
     pub memory: Need,
     /// The fingerprint of the model, if slots can be saved.
     pub fingerprint: Option<u128>,
+    /// Proposes options with which a prompt of a number of tokens fits.
+    pub longer: Box<dyn Fn(usize) -> Longer + Send + Sync>,
     /// When the model was loaded.
     pub loaded: SystemTime,
     /// Sends jobs to the scheduler.
@@ -252,7 +263,7 @@ impl App {
             // Leave room for at least one token of an answer.
             let answer = usize::from(parameters.pooling.is_none());
             if prompt.len().saturating_add(answer) > self.capacity {
-                return Err(ApiError::context_exceeded(prompt.len(), self.context));
+                return Err(self.context_exceeded(prompt.len()));
             }
         }
         if let Some(record) = Record::current()
@@ -304,6 +315,11 @@ impl App {
         });
         self.scheduler.submit(requests.collect(), self.options.queue_max.max(1))?;
         Ok(updates)
+    }
+
+    /// Returns the error for a prompt that does not fit, with options with which it does.
+    pub fn context_exceeded(&self, tokens: usize) -> ApiError {
+        ApiError::context_exceeded(tokens, self.context, Some(&(self.longer)(tokens)))
     }
 
     /// Acts on the sequence of a slot after the current step.

@@ -199,10 +199,11 @@ fn tokens(app: &App, input: &Value) -> Result<Vec<Vec<Token>>, ApiError> {
         Some(tokens) => Err(ApiError {
             message: format!(
                 "the input is too large: a text has {tokens} tokens, the context {}; divide it, or \
-                 restart the server with a larger --ctx",
-                app.context
+                 restart the server with {}",
+                app.context,
+                (app.longer)(tokens).text
             ),
-            ..ApiError::context_exceeded(tokens, app.context)
+            ..app.context_exceeded(tokens)
         }),
         None => Ok(prompts),
     }

@@ -10,6 +10,8 @@ use axum::{
 use rope_cpu::{batch, generate, model, sample};
 use serde_json::{Value, json};
 
+use super::app::Longer;
+
 /// An error that a request is answered with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApiError {
@@ -43,14 +45,18 @@ impl ApiError {
         ApiError { field: Some(name.into()), ..error }
     }
 
-    /// Creates an error for a prompt that does not fit in the context.
-    pub fn context_exceeded(tokens: usize, context: usize) -> Self {
+    /// Creates an error for a prompt that does not fit in the context, with options with which it
+    /// does.
+    pub fn context_exceeded(tokens: usize, context: usize, longer: Option<&Longer>) -> Self {
+        let with = longer.map_or("a larger --ctx", |longer| &longer.text);
         let message = format!(
             "the request exceeds the available context size: the prompt has {tokens} tokens, the context \
-             {context}; shorten the prompt, or restart the server with a larger --ctx"
+             {context}; shorten the prompt, or restart the server with {with}"
         );
         let mut error = Self::new(StatusCode::BAD_REQUEST, "exceed_context_size_error", message);
         error.details = vec![("n_prompt_tokens", tokens.into()), ("n_ctx", context.into())];
+        let options = longer.map(|longer| ("options", longer.options.clone().into()));
+        error.details.extend(options);
         error
     }
 
@@ -134,7 +140,7 @@ impl From<&batch::Error> for ApiError {
         match error {
             Error::Generate(error) => match error {
                 Generate::PromptTooLong { tokens, context } => {
-                    Self::context_exceeded(*tokens, *context)
+                    Self::context_exceeded(*tokens, *context, None)
                 }
                 // A smaller request, or a later one, may succeed.
                 Generate::Model(model::Error::PoolFull { .. } | model::Error::Memory(_)) => {

@@ -332,6 +332,18 @@ fn a_prompt_that_does_not_fit_is_refused_with_both_numbers() {
         .refused(400, &["300", "256"]);
     assert_eq!(error["type"], "exceed_context_size_error");
     assert_eq!((&error["n_prompt_tokens"], &error["n_ctx"]), (&json!(300), &json!(256)));
+    // An answer of 1,024 tokens needs room, too.
+    let options = "-c 2k --rope-scaling auto";
+    assert_eq!(error["options"], options);
+    let message = error["message"].as_str().unwrap();
+    assert!(
+        message.contains(&format!("restart the server with {options}, which needs ")),
+        "{message}"
+    );
+    let proposed = server.get("/rope?prompt=300").json();
+    assert_eq!(proposed["prompt_options"], options);
+    assert_eq!(server.get("/rope").json()["prompt_options"], json!(null));
+    server.get("/rope?prompt=-1").refused(400, &["\"prompt\"", "from 0 to 1073741824"]);
     let fits = server.post("/completion", json!({ "prompt": vec![5; 255], "n_predict": 5 })).json();
     assert_eq!((&fits["stop_type"], &fits["truncated"]), (&json!("limit"), &json!(true)));
 }

@@ -37,6 +37,36 @@ pub fn up_to_limit(text: &str) -> Result<usize, String> {
     }
 }
 
+/// The size of a context that fits the prompt. Only [`context_or_auto`] returns it.
+pub const AUTO: usize = usize::MAX;
+
+/// Parses the size of a context.
+///
+/// # Errors
+/// If `text` is not a number, or out of range.
+pub fn context(text: &str) -> Result<usize, String> {
+    match text {
+        "auto" => {
+            Err("auto fits the context to the prompt of `rope-cpu run`: give a number here".into())
+        }
+        text => up_to_limit(text),
+    }
+}
+
+/// Parses the size of a context, or `auto` as [`AUTO`].
+///
+/// # Errors
+/// If `text` is neither, or out of range.
+pub fn context_or_auto(text: &str) -> Result<usize, String> {
+    match text {
+        "auto" => Ok(AUTO),
+        text => up_to_limit(text).map_err(|reason| match whole(text) {
+            Ok(_) => reason,
+            Err(_) => reason + ", or auto",
+        }),
+    }
+}
+
 /// Parses a number of tokens, or another size, that is at least 1.
 ///
 /// # Errors

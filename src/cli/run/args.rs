@@ -10,6 +10,7 @@ use clap::ValueEnum;
 
 /// The options of `run`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(mut_arg("context", |context| context.value_parser(numbers::context_or_auto)))]
 pub struct Args {
     #[command(flatten)]
     pub model: ModelArgs,

@@ -82,7 +82,7 @@ fn count(text: &[u8], tokenizer: &Tokenizer, capacity: usize) -> Result<usize, S
             let least = if rest.is_empty() { "" } else { "over " };
             return Err(format!(
                 "{least}{tokens} tokens do not fit in the context of {capacity}; give a shorter \
-                 file, or choose a larger context with -c"
+                 file, or start with -f FILE -c auto, which fits the context to it"
             ));
         }
         if interrupt::raised() {

@@ -5,6 +5,7 @@ use crate::cli::{
     documents::{Documents, Found},
     error::Error,
     escapes::unescaped,
+    extension::Extension,
     note,
 };
 use rope_cpu::{
@@ -44,6 +45,8 @@ pub struct Writer<'m> {
     pub documents: Option<Documents>,
     /// The model, the memory and the threads, for `/stats`.
     pub header: String,
+    /// Proposes options for longer prompts.
+    pub extension: Extension,
     /// The timings of all answers.
     pub total: Timings,
 }
@@ -84,7 +87,9 @@ impl Writer<'_> {
         saved?;
         let answer = answer.map_err(|e| match e {
             generate::Error::PromptEmpty => Error::usage(e),
-            generate::Error::PromptTooLong { .. } => Error::TooLong(e.to_string()),
+            generate::Error::PromptTooLong { tokens, context } => {
+                Error::TooLong(self.too_long(tokens, context))
+            }
             generate::Error::Model(_)
             | generate::Error::Sample(_)
             | generate::Error::Constraint(_) => Error::failed(e),
@@ -109,6 +114,18 @@ impl Writer<'_> {
             ));
         }
         Ok(answer)
+    }
+
+    /// Returns the error for a prompt that does not fit, with options with which it does.
+    fn too_long(&self, tokens: usize, context: usize) -> String {
+        let auto = match self.session.tokens() {
+            [] => "; -c auto fits the context to the prompt",
+            _ => "",
+        };
+        format!(
+            "the prompt of {tokens} tokens does not fit in the context of {context}: start with {}{auto}",
+            self.extension.for_prompt(tokens)
+        )
     }
 
     /// Sets the number of tokens of the first prompt that a context shift keeps.

@@ -8,10 +8,14 @@ use serde_json::{Value, json};
 
 use crate::server::{app::Loaded, error::ApiError};
 
+/// Maximum tokens of a prompt that options are proposed for.
+const PROMPT_MAX: usize = 1 << 30;
+
 /// Number of distances in the answer.
 const POINTS: usize = 129;
 
-/// Answers `GET /rope?tokens=N`, by default for a full context.
+/// Answers `GET /rope?tokens=N`, by default for a full context. With `prompt=N`, it also proposes
+/// options with which a prompt of N tokens fits.
 pub async fn rope(
     Loaded(app): Loaded,
     Query(query): Query<HashMap<String, String>>,
@@ -27,6 +31,14 @@ pub async fn rope(
             })?
         }
     };
+    let prompt = match query.get("prompt") {
+        None => None,
+        Some(given) => Some(given.parse().ok().filter(|n| *n <= PROMPT_MAX).ok_or_else(|| {
+            let range = format_args!("a whole number from 0 to {PROMPT_MAX}, not {given:?}");
+            ApiError::field("prompt", range)
+        })?),
+    };
+    let longer = prompt.map(|prompt| (app.longer)(prompt));
     let effect = plan.effect(tokens, POINTS);
     let [position, frequency] = plan.formulas();
     let distance = |distance: &Distance| json!([distance.tokens, distance.least, distance.most]);
@@ -46,6 +58,8 @@ pub async fn rope(
         "attention_scale": effect.attention_scale,
         "depends_on_length": plan.policy.is_some(),
         "tokens": tokens,
+        "prompt_options": longer.as_ref().map(|longer| &longer.options),
+        "prompt_options_text": longer.as_ref().map(|longer| &longer.text),
         "trained_wavelengths": effect.trained_wavelengths,
         "wavelengths": effect.wavelengths,
         "distances": effect.distances.iter().map(distance).collect::<Vec<_>>(),
