@@ -71,6 +71,7 @@ files! {
     "math.css",
     "math.js",
     "messages.js",
+    "notice.js",
     "panel.css",
     "panel.js",
     "server.js",

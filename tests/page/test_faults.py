@@ -61,6 +61,11 @@ def test_a_message_that_does_not_fit_is_not_sent(serve, visit):
     chat.field.press("Enter")
     notice = page.locator("#composer .notice")
     expect(notice).to_contain_text(re.compile(r"The message was not sent: it has \d+ tokens too many for the context of 512."))
+    # The options with which it fits, and a button that copies them.
+    expect(notice).to_contain_text(re.compile(r"restart the server with -c 2k, which needs [\d.]+ MiB of memory\."))
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    notice.get_by_role("button", name="Copy -c 2k").click()
+    page.wait_for_function("navigator.clipboard.readText().then((text) => text === '-c 2k')")
     excess = int(re.search(r"\d+", notice.inner_text())[0])
     expect(page.locator(".message")).to_have_count(2)
     expect(chat.field).to_have_value(text)

@@ -140,14 +140,14 @@ async function ended(conversation, node, fault) {
 async function next(conversation, complete) {
     const [message] = drafts.of(conversation).waiting;
     if (!message || !chat.conversations.includes(conversation)) return;
-    const sentence = complete ? await refusal(chat.asked(message, null, conversation), connection.properties) : null;
+    const notice = complete ? await refusal(chat.asked(message, null, conversation), connection.properties) : null;
     if (chat.writing(conversation) || chat.writtenElsewhere(conversation)) return;
     const draft = drafts.of(conversation);
-    const sends = complete && !sentence;
+    const sends = complete && !notice;
     drafts.set(conversation, sends ? { ...draft, waiting: draft.waiting.filter((other) => other !== message) } : withdrawn(draft));
     if (conversation === written) {
         composer.show(drafts.of(conversation));
-        composer.say(sentence ?? '');
+        composer.say(notice);
     }
     if (sends) chat.send(message, conversation);
 }

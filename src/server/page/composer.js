@@ -3,6 +3,7 @@
 import { Attachments } from './attachments.js';
 import { announce, element, icon, iconButton } from './dom.js';
 import { withdrawn } from './drafts.js';
+import { showNotice } from './notice.js';
 import { count } from './server.js';
 
 /** The time without a key press after which the tokens of a message are counted. */
@@ -82,10 +83,9 @@ export class Composer {
         return this.attachments.attach(files);
     }
 
-    /** Shows a sentence above the field; an empty one removes it. */
-    say(sentence) {
-        this.notice.textContent = sentence;
-        this.notice.hidden = !sentence;
+    /** Shows a notice above the field; an empty one removes it. */
+    say(notice) {
+        showNotice(this.notice, notice);
     }
 
     /** Puts a text where the cursor is. */
@@ -126,10 +126,10 @@ export class Composer {
     async #sendUnless(refusal, message) {
         const check = (this.#check = {});
         this.field.readOnly = true;
-        const sentence = await refusal;
+        const notice = await refusal;
         if (this.#check !== check) return;
         this.#endCheck();
-        if (sentence) this.say(sentence);
+        if (notice) this.say(notice);
         else this.#send(message);
     }
 

@@ -7,7 +7,7 @@ import { count, get } from './server.js';
 const TEMPLATE_MAX = 64;
 
 /**
- * Returns why messages cannot be sent, null if they fit or nobody knows: then the server decides. Messages that
+ * Returns a notice of why messages cannot be sent, null if they fit or nobody knows: then the server decides. Messages that
  * certainly fit get their answer at once, others a promise of it. `properties` are the server's.
  */
 export function refusal(messages, properties) {
@@ -24,10 +24,12 @@ async function counted(messages, context) {
     // An answer needs a token.
     const excess = tokens + 1 - context;
     if (excess <= 0) return null;
-    return (
+    // Without an answer, the sentence tells what is certain.
+    const { prompt_options: options, prompt_options_text: text } = await get(`rope?prompt=${tokens}`).catch(() => ({}));
+    const sentence =
         `The message was not sent: it has ${whole(excess)} ${excess === 1 ? 'token' : 'tokens'} too many for the context of ` +
-        `${whole(context)}. Shorten it, begin a new conversation, or restart the server with a larger --ctx.`
-    );
+        `${whole(context)}. Shorten it, begin a new conversation, or restart the server with ${text ?? 'a larger --ctx'}.`;
+    return { sentence, options };
 }
 
 function bytes(text) {

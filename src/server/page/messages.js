@@ -2,6 +2,7 @@
 
 import { bytes, duration, element, icon, iconButton, short, whole } from './dom.js';
 import { Markdown, copyButton } from './markdown.js';
+import { showNotice } from './notice.js';
 import { path, versions } from './tree.js';
 
 /** The view of a conversation. `actions` has choose, edit, refusal, regenerate, resume and limit. */
@@ -198,12 +199,11 @@ class Message {
                 class: 'edit',
                 onsubmit: async (event) => {
                     event.preventDefault();
-                    const sentence = await actions.refusal(node, field.value);
+                    const refusal = await actions.refusal(node, field.value);
                     // Another conversation may be shown meanwhile.
                     if (!form.isConnected) return;
-                    notice.textContent = sentence ?? '';
-                    notice.hidden = !sentence;
-                    if (sentence) return;
+                    showNotice(notice, refusal);
+                    if (refusal) return;
                     close();
                     actions.edit(node, field.value);
                 },
