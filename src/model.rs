@@ -123,6 +123,11 @@ impl Model {
         self.loaded.borrow_owner().model.path()
     }
 
+    /// Returns the paths of all files: several if the model is split.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.loaded.borrow_owner().model.parts().map(|part| part.path())
+    }
+
     /// Returns the contents of the file.
     pub fn gguf(&self) -> &Gguf<'_> {
         &self.loaded.borrow_dependent().gguf

@@ -119,6 +119,17 @@ pub fn store(variables: Vec<Variable>) {
     let _ = APPLIED.set(variables);
 }
 
+/// Returns the names and values of the variables that set options of this run. A switch has the value
+/// `on`.
+pub fn applied() -> Vec<(String, String)> {
+    let applied = APPLIED.get().into_iter().flatten();
+    let value = |option: &OsString| {
+        let text = option.to_string_lossy();
+        text.split_once('=').map_or("on".into(), |(_, value)| value.to_string())
+    };
+    applied.map(|variable| (variable.name.clone(), value(&variable.option))).collect()
+}
+
 /// Returns an option with its value in the user's form, for messages: `--ctx 512`, or
 /// `LLAMA_ARG_CTX_SIZE=512` if a variable sets it.
 pub fn origin(long: &str, value: impl Display) -> String {

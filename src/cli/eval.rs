@@ -164,7 +164,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         false => report::text(&summary, out),
     };
     if let Some(files) = files {
-        report::write(files, &summary)?;
+        report::write(files, &summary, &report::Origin::new(args, &model, &runs)?)?;
     }
     Ok(shown?)
 }

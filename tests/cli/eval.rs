@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use serde_json::Value;
+use sha2::Digest;
 use tempfile::tempdir;
 
 use crate::cli::{Run, run, smollm2};
@@ -171,6 +172,36 @@ fn a_report_is_one_page_and_the_same_in_other_forms() {
     );
     let json: Value = rope_cpu::json::parse(&text("json")).unwrap();
     assert_eq!(json["cells"].as_array().unwrap().len(), 8);
+}
+
+#[test]
+fn a_report_says_where_its_numbers_come_from() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("run");
+    let file = tiny_reader(1, true);
+    let model = file.path().to_str().unwrap();
+    let with = ["--seed", "7", "--report", path.to_str().unwrap()];
+    let mut command = crate::cli::rope_cpu(&[&["eval", "-m", model], &SHORT[..], &with].concat());
+    let run = crate::cli::finish({
+        command.env("ROPE_CPU_CACHE_TYPE_K", "q8_0");
+        command
+    });
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let text = |ending: &str| fs::read_to_string(path.with_extension(ending)).unwrap();
+    let sum = sha2::Sha256::digest(fs::read(model).unwrap());
+    let sum: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+    for ending in ["html", "md", "json"] {
+        let text = text(ending);
+        for part in
+            [&sum, model, "ROPE_CPU_CACHE_TYPE_K=q8_0 ", "--seed 7", "RoPE: linear", "factor "]
+        {
+            assert!(text.contains(part), "{ending}: {part}: {text}");
+        }
+    }
+    let json: Value = rope_cpu::json::parse(&text("json")).unwrap();
+    let origin = &json["origin"];
+    assert_eq!((&origin["seed"], &origin["model"]["files"][0]["sha256"]), (&7.into(), &sum.into()));
+    assert_eq!(origin["rope"].as_array().unwrap().len(), 4);
 }
 
 #[test]

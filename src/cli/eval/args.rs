@@ -72,7 +72,8 @@ pub struct Args {
 
     /// Write PATH.html, PATH.md and PATH.json
     ///
-    /// The page contains everything that it shows: tables, heat maps and curves.
+    /// The page contains everything that it shows: tables, heat maps and curves. All have the command,
+    /// the model with the SHA-256 of its file, the seed and the RoPE settings.
     #[arg(long, value_name = "PATH", help_heading = "Output")]
     pub report: Option<PathBuf>,
 

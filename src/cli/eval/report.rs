@@ -1,5 +1,6 @@
 //! Results as text, Markdown, JSON, and one page of HTML.
 
+mod origin;
 mod page;
 
 use std::{
@@ -8,6 +9,8 @@ use std::{
 };
 
 use serde_json::{Value as Json, json};
+
+pub use origin::Origin;
 
 use super::summary::{Cell, SIGNIFICANT, Summary, Table};
 use crate::cli::{
@@ -43,10 +46,17 @@ pub fn files(path: &Path) -> Result<Files, Error> {
 ///
 /// # Errors
 /// If a file cannot be written, or a chart cannot be drawn.
-pub fn write(Files([html, markdown, json]): Files, summary: &Summary) -> Result<(), Error> {
-    let page = page::page(summary).map_err(Error::failed)?;
-    let text = format!("{:#}\n", object(summary));
-    for (path, text) in [(html, page), (markdown, self::markdown(summary)), (json, text)] {
+pub fn write(
+    Files([html, markdown, json]): Files,
+    summary: &Summary,
+    origin: &Origin,
+) -> Result<(), Error> {
+    let page = page::page(summary, origin).map_err(Error::failed)?;
+    let mut object = object(summary);
+    object["origin"] = origin.object();
+    let text = format!("{object:#}\n");
+    let markdown_text = self::markdown(summary, origin);
+    for (path, text) in [(html, page), (markdown, markdown_text), (json, text)] {
         whole_file(&path, |file| file.write_all(text.as_bytes()))
             .map_err(|e| Error::failed(format_args!("cannot write {}: {e}", path.display())))?;
     }
@@ -180,9 +190,14 @@ fn object(summary: &Summary) -> Json {
     json!({"compared_with": summary.methods.first(), "cells": cells, "effective_lengths": effective})
 }
 
-fn markdown(summary: &Summary) -> String {
+fn markdown(summary: &Summary, origin: &Origin) -> String {
     let mut text = "# Evaluation\n\n".to_string();
     text += &notes(summary).join("\n\n");
+    text += "\n\n";
+    for (name, fact) in origin.facts() {
+        text += &format!("- {name}: `{}`\n", fact.replace('`', "'"));
+    }
+    text.truncate(text.trim_end().len());
     for Words { title, header, rows } in all(summary) {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
         text += &format!("\n\n## {title}\n\n{}|---|", line(&header));

@@ -1,6 +1,6 @@
 //! The page of a report: one file of HTML with its own style, script and drawings.
 
-use super::{Summary, Table, Words, all, notes, title};
+use super::{Origin, Summary, Table, Words, all, notes, title};
 use crate::cli::plot::{Chart, Curve, HeatMap, draw, heat_maps, style};
 
 const STYLE: &str = "\
@@ -33,11 +33,15 @@ const SCRIPT: &str = "\
 ///
 /// # Errors
 /// If drawing fails.
-pub fn page(summary: &Summary) -> Result<String, String> {
+pub fn page(summary: &Summary, origin: &Origin) -> Result<String, String> {
     let mut body = String::new();
     for note in notes(summary) {
         body += &format!("<p>{}</p>\n", escaped(&note));
     }
+    let facts = origin.facts().into_iter().map(|(name, fact)| {
+        format!("<dt>{}</dt><dd><code>{}</code></dd>\n", escaped(&name), escaped(&fact))
+    });
+    body += &format!("<dl>\n{}</dl>\n", facts.collect::<String>());
     body +=
         &heat_maps(&summary.tables.iter().map(|table| map(summary, table)).collect::<Vec<_>>())?;
     let tables = all(summary);
