@@ -148,7 +148,7 @@ pub enum Error {
     /// The prompt has no tokens.
     #[error("the prompt is empty: there is nothing to continue")]
     PromptEmpty,
-    /// The prompt does not fit in the context. Nothing was computed.
+    /// The prompt does not fit in the context, which does not shift. Nothing was computed.
     #[error(
         "the prompt of {tokens} tokens does not fit in the context of {context}: choose a larger \
          context with -c"
@@ -250,10 +250,9 @@ pub fn speculate(
         return Err(Error::PromptEmpty);
     }
     let shared = common_prefix(prompt, session.tokens());
-    // When the context shifts, only the new tokens must fit.
-    let already_read = if session.rope().plan().shifts { shared } else { 0 };
-    let (tokens, context) = (prompt.len() - already_read, session.capacity());
-    if tokens > context {
+    let (tokens, context) = (prompt.len(), session.capacity());
+    // A context that shifts evicts the oldest tokens of a long prompt, as those of a long answer.
+    if tokens > context && !session.rope().plan().shifts {
         return Err(Error::PromptTooLong { tokens, context });
     }
 

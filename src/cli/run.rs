@@ -300,7 +300,7 @@ fn converse(
 fn complete(prompt: &[u8], args: &Args, writer: &mut Writer) -> Result<(), Error> {
     let tokens = writer.tokenizer.encode(prompt, Special::Parse, Ends::Add);
     writer.keep(&tokens)?;
-    let capacity = writer.session.capacity();
+    let capacity = writer.capacity();
     if !args.prompt.no_display_prompt && !tokens.is_empty() && tokens.len() <= capacity {
         writer.screen.user_text(&String::from_utf8_lossy(prompt));
     }

@@ -34,6 +34,26 @@ fn an_answer_goes_on_where_the_context_is_full() {
 }
 
 #[test]
+fn a_prompt_is_read_on_where_the_context_is_full() {
+    let model = tiny_reader(7, true);
+    let model = model.path().to_str().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("long");
+    std::fs::write(&path, "the rain in the north, ".repeat(60)).unwrap();
+    let ask = ["-m", model, "-f", path.to_str().unwrap(), "--temp", "0", "--ignore-eos"];
+    let with = |more: &[&str]| run(&[&ask[..], &["-n", "8", "-c", "300"], more].concat());
+    with(&[]).refused(2, &["does not fit in the context of 300"]);
+    let shifted = with(&["--context-shift"]);
+    assert_eq!(shifted.code, Some(0), "{}", shifted.stderr);
+    shifted.said(&["note: the context was full: its oldest ", " tokens were evicted"]);
+    assert!(shifted.stdout.starts_with("the rain in the north, the rain"), "{}", shifted.stdout);
+    // How the prompt is cut into batches makes no difference.
+    let small = with(&["--context-shift", "-ub", "16"]);
+    assert_eq!(small.stdout, shifted.stdout);
+    with(&["--context-shift", "--keep", "-1"]).refused(2, &["--keep -1: "]);
+}
+
+#[test]
 fn a_change_of_frequencies_is_noted() {
     let write = |more: &[&str]| {
         write(&[&["-n", "700", "-c", "1024", "--rope-scaling", "dynamic"], more].concat())
@@ -64,8 +84,6 @@ fn what_leaves_no_room_to_shift_is_refused() {
         .refused(2, &["--keep 60: ", "keep 61 tokens", "at least 318"]);
     write(&long, "300", &["--keep", "-1"]).refused(2, &["--keep -1: "]);
     write(&long, "300", &["--keep", "-2"]).refused(2, &["--keep"]);
-    // A prompt is never shortened.
-    write(&"rain ".repeat(90), "300", &[]).refused(2, &["does not fit in the context of 300"]);
     write(PROMPT, "300", &["--attention-sinks", "4"])
         .refused(2, &["--attention-sinks 4 and --context-shift both set"]);
 }

@@ -128,8 +128,8 @@ pub struct AnswerArgs {
     /// When the context is full, evict old tokens
     ///
     /// Of the tokens that --keep does not protect, the oldest half is evicted, in whole pages of
-    /// 256. The positions of later tokens move down. Otherwise, and always with -n -2, the answer
-    /// stops when the context is full.
+    /// 256. The positions of later tokens move down. A prompt may then be longer than the context.
+    /// Otherwise, and always with -n -2, the answer stops when the context is full.
     #[arg(long, alias = "LLAMA_ARG_CONTEXT_SHIFT", overrides_with = "no_context_shift")]
     pub context_shift: bool,
 

@@ -129,7 +129,7 @@ impl Dialogue<'_, '_> {
                 self.unanswered = None;
             }
             Command::Read(path) => {
-                self.files.read(path, self.writer.tokenizer, self.writer.session.capacity())?;
+                self.files.read(path, self.writer.tokenizer, self.writer.capacity())?;
             }
             Command::System(text) => match &text[..] {
                 "" => match self.conversation.system() {
@@ -216,9 +216,7 @@ impl Dialogue<'_, '_> {
             Err(error @ Error::TooLong(_)) => {
                 note(&error);
                 if self.conversation.turns() > 0 {
-                    let shifts = self.writer.session.rope().plan().shifts;
-                    let or = if shifts { "" } else { "; --context-shift avoids this" };
-                    note(format_args!("({DROP_HINT}{or})"));
+                    note(format_args!("({DROP_HINT}; --context-shift avoids this)"));
                 }
                 Ok(Asked::TooLong)
             }

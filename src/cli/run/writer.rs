@@ -116,6 +116,14 @@ impl Writer<'_> {
         Ok(answer)
     }
 
+    /// Returns the maximum tokens of a prompt: a context that shifts has no limit.
+    pub fn capacity(&self) -> usize {
+        match self.session.rope().plan().shifts {
+            true => usize::MAX,
+            false => self.session.capacity(),
+        }
+    }
+
     /// Returns the error for a prompt that does not fit, with options with which it does.
     fn too_long(&self, tokens: usize, context: usize) -> String {
         let auto = match self.session.tokens() {
