@@ -126,9 +126,13 @@ async fn check(
     let path = request.uri().path();
     let headers = request.headers();
     if !host_permitted(host(headers)?, &server.options.hosts) {
-        return Err(ApiError::forbidden(
-            "the Host header names another host: start the server with --allowed-hosts to permit it",
-        ));
+        return Err(ApiError::forbidden(match name(host(headers)?) {
+            Some(name) => format!(
+                "the Host header names {name}, another host: start the server with --allowed-hosts \
+                 {name}, or set ROPE_CPU_ALLOWED_HOSTS={name}, to permit it"
+            ),
+            None => "the Host header names no host: send the server's address or name".into(),
+        }));
     }
     let public = PUBLIC.contains(&path) || path.starts_with(page::FOLDER);
     origins::check(request.method(), headers, public, &server.options.origins)?;
@@ -161,6 +165,13 @@ fn host(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
         (Ok(host), None) => Ok(host),
         _ => Err(ApiError::invalid("the Host header must be given once, in ASCII")),
     }
+}
+
+/// Returns the name in a Host header without its port, if it is a name of DNS.
+fn name(host: Option<&str>) -> Option<&str> {
+    let name = host?.split(':').next()?;
+    let valid = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (!name.is_empty() && name.len() <= 253 && name.bytes().all(valid)).then_some(name)
 }
 
 /// Returns whether a request is addressed to this server: to an address, localhost or an allowed

@@ -63,6 +63,13 @@ fn requests_to_another_host_are_refused() {
     for host in ["evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.nip.io"] {
         get(host).refused(403, &["Host"]);
     }
+    get("model-7b.svc.example:8080").refused(
+        403,
+        &["--allowed-hosts model-7b.svc.example,", "ROPE_CPU_ALLOWED_HOSTS=model-7b.svc.example,"],
+    );
+    // What is no name is not repeated.
+    let error = get("<b>x").refused(403, &["names no host"]);
+    assert!(!error.to_string().contains("<b>"), "{error}");
     for host in ["localhost", "LOCALHOST:1", "127.0.0.1", "[::1]:80", "model.example:443"] {
         get(host).json();
     }

@@ -332,8 +332,8 @@ impl ListenArgs {
         let public = self.host.iter().find(|host| !host.is_loopback());
         if let Some(host) = public.filter(|_| keys.is_empty() && !self.no_api_key) {
             return Err(Error::usage(format_args!(
-                "--host {host}: others can reach this address, so give an --api-key, or --no-api-key \
-                 to do without"
+                "--host {host}: others can reach this address: add --api-key KEY (or set \
+                 ROPE_CPU_API_KEY=KEY), or add --no-api-key if all of them may use the server"
             )));
         }
         Ok(keys)
