@@ -24,6 +24,10 @@ pub(super) enum Range {
 impl Range {
     pub const FINITE: Range =
         Range::Real { permitted: f32::is_finite, expected: "a finite number" };
+    pub const NOT_NEGATIVE: Range = Range::Real {
+        permitted: |x| x.is_finite() && x >= 0.0,
+        expected: "a finite number of at least 0",
+    };
     pub const SHARE: Range =
         Range::Real { permitted: |x| (0.0..=1.0).contains(&x), expected: "from 0 to 1" };
     pub const WHOLE: Range =

@@ -2,9 +2,9 @@
 
 use super::{SamplerSetting, StageKind, candidates::Candidates, setting::Range, stage::Stage};
 
-/// The temperature: flattens the distribution above 1, sharpens it below; 0 or less is greedy.
+/// The temperature: flattens the distribution above 1, sharpens it below; 0 is greedy.
 pub static TEMPERATURE: SamplerSetting =
-    SamplerSetting::new("temp", 0.8, Range::FINITE, "Temperature; 0: greedy")
+    SamplerSetting::new("temp", 0.8, Range::NOT_NEGATIVE, "Temperature; 0: greedy")
         .aliases(&["temperature"])
         .llama_cpp(&["LLAMA_ARG_TEMPERATURE"])
         .key("temp");

@@ -33,6 +33,16 @@ fn the_file_recommends_and_flags_decide() {
 }
 
 #[test]
+fn negative_temperatures_are_refused() {
+    let reason = "-1: must be a finite number of at least 0";
+    for option in [&["--temp", "-1"][..], &["--temp=-1"], &["--temperature", "-1"]] {
+        answer(option).refused(2, &["--temp", reason]);
+    }
+    let file = ["--override-kv", "general.sampling.temp=float:-1"];
+    answer(&file).refused(2, &["general.sampling: --temp", reason, "override it"]);
+}
+
+#[test]
 fn what_a_flag_overrides_is_not_read() {
     for (key, flag) in [
         ("sequence", "--samplers=top_k;temp"),

@@ -84,13 +84,11 @@ fn temperature_divides_logits() {
 
 #[test]
 fn greedy_takes_the_lowest_of_the_likeliest() {
-    for temperature in [0.0, -1.0] {
-        let greedy = || neutral().with(&temperature::TEMPERATURE, temperature);
-        check(greedy(), &[1.0, 3.0, 2.0, 3.0, 3.0], &[(1, 1.0)]);
-        // The order also decides which of several equal tokens are kept.
-        check(greedy().with(&top_k::TOP_K, 2), &[3.0; 5], &[(0, 1.0)]);
-        check(greedy().with(&top_p::TOP_P, 0.1), &[3.0; 5], &[(0, 1.0)]);
-    }
+    let greedy = || neutral().with(&temperature::TEMPERATURE, 0.0);
+    check(greedy(), &[1.0, 3.0, 2.0, 3.0, 3.0], &[(1, 1.0)]);
+    // The order also decides which of several equal tokens are kept.
+    check(greedy().with(&top_k::TOP_K, 2), &[3.0; 5], &[(0, 1.0)]);
+    check(greedy().with(&top_p::TOP_P, 0.1), &[3.0; 5], &[(0, 1.0)]);
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn errors_name_the_setting() {
         neutral().with(&typical_p::TYPICAL_P, typical_p)
     });
     let finite = "a finite number";
-    refused("temp", finite, &[], |temperature| {
+    refused("temp", "a finite number of at least 0", &[-0.1], |temperature| {
         neutral().with(&temperature::TEMPERATURE, temperature)
     });
     refused("presence_penalty", finite, &[], |presence_penalty| {

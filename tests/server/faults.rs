@@ -28,6 +28,7 @@ fn fields_of_a_wrong_type_or_value_are_named() {
     for (field, value) in [
         ("temperature", json!("hot")),
         ("temperature", json!(1e300)),
+        ("temperature", json!(-1)),
         ("n_predict", json!(-2)),
         ("n_predict", json!(1.5)),
         ("n_predict", json!("many")),
@@ -221,6 +222,8 @@ fn fields_have_the_names_and_places_that_the_request_gives_them() {
 fn numbers_are_refused_as_they_are_written_with_both_ends_of_the_range() {
     let server = serve(&["-c", "256", "--chat-template", "{{ messages[0].content }}"]);
     let hot = r#""temperature": must be a finite number, not "hot""#;
+    let below = r#""temperature": must be a finite number of at least 0, not -1"#;
+    let options = r#""options.temperature": must be a finite number of at least 0, not -1"#;
     let tokens = "must be a whole number from -1 to 2147483647, not";
     assert_refused(
         &server,
@@ -232,6 +235,10 @@ fn numbers_are_refused_as_they_are_written_with_both_ends_of_the_range() {
                 r#""temperature": must be a finite number, not 1e+999"#,
             ),
             ("/v1/messages", r#"{M, "temperature": "hot"}"#, hot),
+            ("/completion", r#"{"prompt": "a", "temperature": -1}"#, below),
+            ("/v1/chat/completions", r#"{M, "temperature": -1}"#, below),
+            ("/v1/messages", r#"{M, "temperature": -1}"#, below),
+            ("/api/chat", r#"{M, "options": {"temperature": -1}}"#, options),
             (
                 "/completion",
                 r#"{"prompt": "a", "min_p": 2}"#,
