@@ -135,8 +135,7 @@ fn unmeasured(
     }
     Some(format!(
         "the settings extend the model {} times, and no measurement in docs/results.md goes beyond 4 \
-         times: there, YaRN raised the perplexity of the trained length from 13.1 to 14.7, and at \
-         twice the length it found 5 of 15 numbers in a text, 9 at the trained length; measure your \
+         times: there, YaRN raised the perplexity of the trained length from 13.1 to 14.7; measure your \
          text with `rope-cpu rope advise` and `rope-cpu passkey`",
         short(times)
     ))
