@@ -16,6 +16,8 @@ pub struct Architecture {
     pub name: &'static str,
     /// The elements of a head that rotate together.
     pub pairing: Pairing,
+    /// Whether files with sections of M-RoPE pair halves: their converter reorders queries and keys.
+    pub sections_pair_halves: bool,
     /// Whether tokens attend to earlier tokens only. Otherwise a model is an encoder, in which each
     /// token attends to the whole text. A file may say that its model is one.
     pub causal: bool,

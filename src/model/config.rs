@@ -119,6 +119,9 @@ impl Config {
         if architecture.rms_by_epsilon && keys.positive(RMS_EPSILON)?.is_some() {
             architecture.norm = Norm::Rms;
         }
+        if architecture.sections_pair_halves && layers::has_sections(&keys)? {
+            architecture.pairing = Pairing::Halves;
+        }
         let embedding = keys.size("embedding_length", DIMENSION_MAX)?;
         let causal = metadata.bool(&keys.name("attention.causal"))?.unwrap_or(true);
         let causal = causal && architecture.causal;

@@ -193,6 +193,27 @@ fn text_does_not_know_of_vision() {
     let parts = Tiny::named("qwen3vl");
     let qwen3 = Tiny { architecture: "qwen3", ..parts.clone() };
     assert!(found(&parts) == found(&qwen3));
+/// Converters reorder queries and keys of GLM 4 with vision: llama.cpp pairs halves if the file has
+/// sections of the first two kinds.
+#[test]
+fn glm_4_pairs_halves_if_its_file_has_sections() {
+    let plain = Tiny::named("glm4");
+    let [first, second] = [[0, 3, 0, 0], [3, 0, 0, 0]].map(|sections| {
+        let tiny = Tiny { sections: Some(sections), ..plain.clone() };
+        found(&tiny)
+    });
+    assert!(first == found(&plain) && second == found(&plain));
+    let halves = Tiny { sections: Some([1, 2, 0, 0]), ..plain.clone() };
+    let error = difference(&expected(&halves), &found(&halves));
+    assert!(error < BOUND, "{error}");
+    // Pairs of other families do not depend on sections.
+    let llama = Tiny::named("llama");
+    let sections = array(U32, 4, [1u32, 2, 3, 0].map(u32::to_le_bytes));
+    let file = llama.builder().key("llama.rope.dimension_sections", ARRAY, sections);
+    let run = |session: &mut Session| logits(session, &tokens(&llama, TOKENS));
+    assert!(with_file(&file, &[], &How { threads: 2, ..How::default() }, run) == found(&llama));
+}
+
 }
 
 /// The largest EXAONE 4 has windows in three of four layers, and only these rotate. llama.cpp (b11434)

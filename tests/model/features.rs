@@ -87,6 +87,7 @@ fn every_feature_matters() {
     without("hunyuan-dense", "the alpha of its base", &|t| t.architecture = "hunyuan-moe");
     without("exaone4", "the norms of its heads", &|t| t.head_norms = false);
     without("glm4", "a part of a head that does not rotate", &|t| t.n_rot = 12);
+    without("glm4-sections", "its pairs half a head apart", &|t| t.sections = None);
     without("glm4moe", "the norms of its heads", &|t| t.head_norms = false);
     without("glm4moe", "a part of a head that does not rotate", &|t| t.n_rot = 20);
     without("glm4moe", "pairs half a head apart", &|t| t.architecture = "llama");

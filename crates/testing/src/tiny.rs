@@ -38,6 +38,9 @@ pub struct Tiny {
     /// The number of last layers that attend to the keys and values of an earlier one.
     pub shared_kv: usize,
     pub n_rot: usize,
+    /// The pairs that rotate by each kind of position of an image, if a file of GLM 4 has them. Its
+    /// queries and keys then pair halves.
+    pub sections: Option<[u32; 4]>,
     /// The length of a head in layers with a window, and the dimensions that rotate there, if they
     /// differ.
     pub window_head: Option<[usize; 2]>,
@@ -238,6 +241,7 @@ impl Tiny {
             turning: None,
             shared_kv: 0,
             n_rot: 12,
+            sections: None,
             window_head: None,
             vocabulary: 50,
             context: 64,

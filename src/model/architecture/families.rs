@@ -14,6 +14,7 @@ use crate::{
 const LLAMA: Architecture = Architecture {
     name: "llama",
     pairing: Pairing::Adjacent,
+    sections_pair_halves: false,
     causal: true,
     norm: Norm::Rms,
     rms_by_epsilon: false,
@@ -310,6 +311,7 @@ impl Architecture {
         },
         Self {
             name: "glm4",
+            sections_pair_halves: true,
             attention: GEMMA3.attention,
             network: GEMMA3.network,
             inner: Inner::GatedInOne(Activation::Silu),

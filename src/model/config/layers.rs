@@ -401,11 +401,20 @@ fn check_heads(
     Ok(())
 }
 
+const SECTIONS: &str = "rope.dimension_sections";
+
+/// Returns whether pairs rotate by several kinds of positions of an image (M-RoPE). llama.cpp needs
+/// pairs of the first two kinds.
+pub(super) fn has_sections(keys: &Keys<'_, '_>) -> Result<bool, Error> {
+    let sections = keys.metadata.integers(&keys.name(SECTIONS))?.unwrap_or_default();
+    Ok(sections.len() > 1 && sections[..2].iter().all(|pairs| *pairs > 0))
+}
+
 /// Checks the numbers of pairs that rotate by each kind of position of an image (M-RoPE). Tokens of
 /// text have the same position of the first three kinds, and 0 of the fourth, so that pairs of the
 /// first three rotate as in any other model.
 fn check_sections(keys: &Keys<'_, '_>) -> Result<(), Error> {
-    let key = keys.name("rope.dimension_sections");
+    let key = keys.name(SECTIONS);
     match keys.metadata.integers(&key)?.unwrap_or_default().get(3) {
         None | Some(0) => Ok(()),
         Some(pairs) => {

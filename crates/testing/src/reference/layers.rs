@@ -26,6 +26,7 @@ pub fn compute(
         "hunyuan", "lfm2", "nomic", "falcon", "mellum", "laguna", "glm4moe",
     ];
     let adjacent = !halves.iter().any(|family| tiny.architecture.starts_with(family))
+        && tiny.sections.is_none()
         && tiny.without != "pairs side by side";
     let (residual, count) = (f64::from(tiny.factors[1]), hidden.len());
     let mut stored: Vec<Stored> = vec![Default::default(); layers.start];

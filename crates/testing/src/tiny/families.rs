@@ -143,6 +143,7 @@ impl Tiny {
             predicts: true,
             ..wide("glm4moe")
         };
+        let glm4 = Tiny { n_rot: 6, post_norms: true, biases: ATTENTION_BIASES, ..of("glm4") };
         let pair = |tiny: Tiny| (tiny.architecture, tiny);
         let mut all = vec![
             ("llama", Tiny { biases: &LINEARS, tied: true, ..base.clone() }),
@@ -158,6 +159,8 @@ impl Tiny {
             ),
             // The smaller models have no norms of heads.
             ("glm4moe-air", Tiny { head_norms: false, predicts: false, ..glm4moe.clone() }),
+            // GLM-4.1V and GLM-OCR.
+            ("glm4-sections", Tiny { sections: Some([1, 1, 1, 0]), ..glm4.clone() }),
             (
                 "deepseek2-lite",
                 Tiny {
@@ -233,7 +236,7 @@ impl Tiny {
                 },
                 Tiny { tied: true, ..granite("minicpm") },
                 Tiny { pre_norms: false, post_norms: true, head_norms: true, ..of("exaone4") },
-                Tiny { n_rot: 6, post_norms: true, biases: ATTENTION_BIASES, ..of("glm4") },
+                glm4,
                 glm4moe,
                 of("ernie4_5"),
                 Tiny {

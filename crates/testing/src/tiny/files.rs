@@ -185,6 +185,13 @@ impl Tiny {
                 let sections = array(U32, 4, sections.map(u32::to_le_bytes));
                 b.key(format!("{a}.rope.dimension_sections"), ARRAY, sections)
             }
+            "glm4" => match self.sections {
+                Some(sections) => {
+                    let sections = array(U32, 4, sections.map(u32::to_le_bytes));
+                    b.key(format!("{a}.rope.dimension_sections"), ARRAY, sections)
+                }
+                None => b,
+            },
             "qwen3next" => self.scan_keys(b),
             "lfm2" | "lfm2moe" => {
                 let Some(Recurrent::ShortConvolution { taps }) = self.recurrent else { return b };
