@@ -318,13 +318,15 @@ impl Heads<'_> {
         self.attention.config.head_dim * (1 + usize::from(gated))
     }
 
-    /// Writes the queries of a tile, scaled and not rotated, to `out`. `inputs` starts at the tile's
-    /// first row.
+    /// Writes the queries of a tile, not rotated, to `out`. They are scaled, unless their norm follows
+    /// the rotation: its constant belongs to queries that are not. `inputs` starts at the tile's first
+    /// row.
     fn load_queries(&self, tile: &QueryTile<'_>, inputs: &[f32], out: &mut [f32]) {
         let QueryTile { rows, kv_heads, heads: group, dim, .. } = tile;
         let (head_dim, stride) = (self.attention.config.head_dim, self.query_stride());
         for (i, row) in rows.iter().enumerate() {
-            let scale = self.query_scale(row);
+            let scale =
+                if self.attention.norms_after_rotation { 1.0 } else { self.query_scale(row) };
             for head in kv_heads.start * group..kv_heads.end * group {
                 let x = &inputs[i * self.width()..][head * stride..];
                 let (kv_head, g) = (head / group - kv_heads.start, head % group);

@@ -25,6 +25,8 @@ impl Tiny {
                 {
                     0.01
                 }
+                // Likewise, and their norm makes them large.
+                (_, n) if self.rotated_norms && n.ends_with("attn_q.weight") => 0.01,
                 (_, n) if ["attn_q", "attn_k", "gate_inp"].iter().any(|l| n.contains(l)) => 3.0,
                 _ => 1.0,
             };
