@@ -136,11 +136,13 @@ pub(super) fn resolve(
     warnings: &mut Vec<String>,
 ) -> Result<Option<Arc<dyn Divisors>>, Error> {
     let mut ignored = |tensor: &str, reason: &str| {
-        warnings.push(format!("tensor {tensor} is ignored, as in llama.cpp: {reason}"));
+        warnings.push(format!("tensor {tensor} is ignored: {reason}"));
     };
     let (factors, acting) = (keys.factors, scaling.value);
     let file = keys.scaling().ok(); // an unknown name is no error here, as a setting may replace it
-    let mut named = [Some(acting), file.map(|file| file.value)].into_iter().flatten();
+    let marked = keys.scaling_by_tensor();
+    let named = [Some(acting), file.map(|file| file.value), marked.map(|one| one.value)];
+    let mut named = named.into_iter().flatten();
     if let Some((owner, stored)) = named.find_map(|owner| Some((owner, owner.stored?))) {
         let Stored { title, read, .. } = stored;
         if !acting.in_llama_cpp {

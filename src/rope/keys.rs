@@ -56,7 +56,7 @@ impl Keys<'_> {
     }
 
     /// Returns the method that the divisors in the file belong to, if the family uses them.
-    fn scaling_by_tensor(&self) -> Option<Sourced<&'static Scaling>> {
+    pub fn scaling_by_tensor(&self) -> Option<Sourced<&'static Scaling>> {
         METHODS.iter().find_map(|scaling| {
             let tensor = scaling.stored?.tensors[0];
             let marks =

@@ -214,6 +214,34 @@ fn glm_4_pairs_halves_if_its_file_has_sections() {
     assert!(with_file(&file, &[], &How { threads: 2, ..How::default() }, run) == found(&llama));
 }
 
+/// llama.cpp uses the divisors of Phi 3 whatever the scaling in the file, which applies to them.
+#[test]
+fn divisors_of_phi_3_act_whatever_the_scaling_in_the_file() {
+    let tiny = Tiny::named("phi3");
+    let with = |scaling: &str, factor: f32| {
+        let b = tiny.builder().key("phi3.rope.scaling.type", STRING, string(scaling));
+        let b = b.key("phi3.rope.scaling.factor", F32, factor.to_le_bytes());
+        let model = load(&b, &[]).unwrap();
+        let plan = model.rope_plan(&Flags::default(), Sourced::given(TOKENS, "--ctx")).unwrap();
+        let ignored = plan.warnings.iter().find(|warning| warning.contains("ignored"));
+        assert_eq!(ignored, None, "{scaling}");
+        let how = How { threads: 2, ..How::default() };
+        with_file(&b, &[], &how, |session| logits(session, &tokens(&tiny, TOKENS)))
+    };
+    for scaling in ["linear", "none", "longrope"] {
+        assert!(with(scaling, 0.0) == found(&tiny), "{scaling}");
+    }
+    let divided = |factor: f64| {
+        let all = Frequencies::long(&tiny).global.into_iter().map(|one| one / factor);
+        let all: Vec<f64> = all.collect();
+        forward(&tiny, &Frequencies { window: all.clone(), global: all }, &tokens(&tiny, TOKENS))
+    };
+    let found = with("linear", 2.0);
+    let error = difference(&divided(2.0), &found);
+    assert!(error < BOUND, "{error}");
+    assert!(difference(&divided(1.0), &found) > 100.0 * BOUND);
+}
+
 }
 
 /// The largest EXAONE 4 has windows in three of four layers, and only these rotate. llama.cpp (b11434)

@@ -251,7 +251,7 @@ fn keys_and_tensors_that_are_not_read_are_warned_about() {
     let factors = || Factors { rope_freqs: Some(vec![2.0; 32]), ..Factors::default() };
     assert_eq!(
         warning(Case { architecture: "gemma3", factors: factors(), ..Case::default() }),
-        "tensor rope_freqs.weight is ignored, as in llama.cpp: gemma3 models do not use it"
+        "tensor rope_freqs.weight is ignored: gemma3 models do not use it"
     );
 }
 
