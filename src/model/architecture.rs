@@ -66,9 +66,9 @@ pub struct Architecture {
     pub mixture_scale: f32,
     /// The factors of activations.
     pub scales: Scales,
-    /// The soft caps of attention scores and of logits if the file does not set them, 0 for none;
-    /// `None` if the family has no soft caps.
-    pub soft_caps: Option<[f32; 2]>,
+    /// The soft caps of attention scores and of logits if the file does not set them, 0 for none.
+    /// `None` if the family has no such cap.
+    pub soft_caps: [Option<f32>; 2],
     /// The layers with a sliding window; `None` if the family has no windows.
     pub windows: Option<Windows>,
     /// The layers without rotation of queries and keys.

@@ -155,8 +155,8 @@ impl Config {
         };
         let alone = architecture.recurrent == Recurrent::Mamba2Alone;
         let scales = scales(keys, &architecture, embedding, layers.len())?;
-        let soft_cap = |index: usize, key| match architecture.soft_caps {
-            Some(defaults) => keys.positive_or(key, defaults[index]),
+        let soft_cap = |index: usize, key| match architecture.soft_caps[index] {
+            Some(default) => keys.positive_or(key, default),
             None => Ok(None),
         };
         let epsilon = keys.epsilon(match architecture.norm {

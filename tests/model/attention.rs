@@ -116,7 +116,7 @@ fn scores_are_those_of_the_definition_in_every_kind_of_layer() {
 
 #[test]
 fn scores_follow_methods_that_change_distances() {
-    for tiny in [Tiny::llama(), Tiny::gemma3()] {
+    for tiny in [Tiny::llama(), Tiny::gemma3(), Tiny::capped()] {
         for case in distances::Case::all() {
             let expected = case.with_rules(&tiny, |rules, window| expected(&tiny, rules, window));
             check("distances", &tiny, &case.how(), &expected);

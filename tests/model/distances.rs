@@ -115,7 +115,7 @@ fn each_method_is_what_its_definition_says() {
     // Layers that do not rotate attend to the keys that a method permits.
     let smollm3 = Tiny { layers: 4, ..Tiny::named("smollm3") };
     let gemma4 = Tiny { window: Some((40, 3)), ..Tiny::named("gemma4") };
-    for tiny in [Tiny::llama(), Tiny::gemma3(), Tiny::latent(), smollm3, gemma4] {
+    for tiny in [Tiny::llama(), Tiny::gemma3(), Tiny::capped(), Tiny::latent(), smollm3, gemma4] {
         for case in Case::all() {
             let (expected, scaling) = (case.expected(&tiny, 560), case.flags.scaling());
             let of = |micro_batch| case.found(&tiny, &How { micro_batch, ..case.how() }, 560);

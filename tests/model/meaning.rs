@@ -34,9 +34,15 @@ fn gemma3() {
 }
 
 #[test]
+fn soft_caps() {
+    let tiny = Tiny::capped();
+    check(&tiny, &How::default(), &Frequencies::new(&tiny, 1.0), 300);
+}
+
+#[test]
 fn scaling_acts_on_global_layers_alone() {
     let flags = Flags::default().with(&FREQ_SCALE, 0.25);
-    for tiny in [Tiny::llama(), Tiny::gemma3()] {
+    for tiny in [Tiny::llama(), Tiny::gemma3(), Tiny::capped()] {
         let how = How { flags: flags.clone(), ..How::default() };
         check(&tiny, &how, &Frequencies::new(&tiny, 4.0), 100);
     }
@@ -72,6 +78,8 @@ fn what_these_tests_vary_matters() {
     far(&gemma, &Tiny { window: None, ..gemma.clone() });
     far(&gemma, &Tiny { window: Some((30, 3)), ..gemma.clone() });
     far(&gemma, &Tiny { window: Some((40, 2)), ..gemma.clone() });
-    far(&gemma, &Tiny { soft_caps: Some((1.5, 4.0)), ..gemma.clone() });
-    far(&gemma, &Tiny { soft_caps: Some((2.5, 3.0)), ..gemma.clone() });
+    far(&gemma, &Tiny { soft_caps: Some((0.0, 4.0)), ..gemma.clone() });
+    let capped = Tiny::capped();
+    far(&capped, &Tiny { soft_caps: Some((1.5, 4.0)), ..capped.clone() });
+    far(&capped, &Tiny { soft_caps: Some((2.5, 3.0)), ..capped.clone() });
 }

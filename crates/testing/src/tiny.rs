@@ -306,8 +306,8 @@ impl Tiny {
         }
     }
 
-    /// Returns a model with query and key norms, a window of 40 in two of three layers, soft caps,
-    /// and tied embeddings.
+    /// Returns a model with query and key norms, a window of 40 in two of three layers, a soft cap of
+    /// logits, and tied embeddings.
     pub fn gemma3() -> Tiny {
         Tiny {
             architecture: "gemma3",
@@ -323,8 +323,18 @@ impl Tiny {
             function: Function::Gelu,
             factors: [72f32.sqrt(), 1.0, 1.0],
             window: Some((40, 3)),
-            soft_caps: Some((1.5, 3.0)),
+            soft_caps: Some((0.0, 3.0)),
             ..Tiny::llama()
+        }
+    }
+
+    /// Returns a model like [`Tiny::gemma3`] with a soft cap of scores, and without norms of heads.
+    pub fn capped() -> Tiny {
+        Tiny {
+            architecture: "gemma2",
+            head_norms: false,
+            soft_caps: Some((1.5, 3.0)),
+            ..Tiny::gemma3()
         }
     }
 

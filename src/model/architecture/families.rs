@@ -37,7 +37,7 @@ const LLAMA: Architecture = Architecture {
     routing: RoutingKeys::None,
     mixture_scale: 1.0,
     scales: Scales::None,
-    soft_caps: None,
+    soft_caps: [None; 2],
     windows: None,
     unrotated: Unrotated::Never,
     scores: Scores::ByHead,
@@ -73,7 +73,7 @@ const GEMMA3: Architecture = Architecture {
     head_norms: HeadNorms::Heads,
     inner: Inner::Gated(Activation::GeluTanh),
     scales: Scales::Embeddings,
-    soft_caps: Some([0.0; 2]),
+    soft_caps: [None, Some(0.0)],
     windows: Some(Windows { global: Global::Last(6), default: None, only: None, own_rope: true }),
     scores: Scores::ByEmbedding(62),
     rope: Family { trained_with_factor: true, ..Family::PLAIN },
@@ -221,7 +221,7 @@ impl Architecture {
         Self {
             name: "gemma2",
             head_norms: HeadNorms::None,
-            soft_caps: Some([50.0, 30.0]),
+            soft_caps: [Some(50.0), Some(30.0)],
             windows: Some(Windows {
                 global: Global::Last(2),
                 default: Some(4096),
@@ -237,7 +237,7 @@ impl Architecture {
         Self {
             name: "gemma-embedding",
             causal: false,
-            soft_caps: None,
+            soft_caps: [None; 2],
             scores: Scores::ByHead,
             rope: Family::PLAIN,
             ..GEMMA3
@@ -449,7 +449,7 @@ impl Architecture {
         name: "gemma4-assistant",
         experts: Experts::Never,
         scales: Scales::None,
-        soft_caps: None,
+        soft_caps: [None; 2],
         ..GEMMA4
     };
 }
