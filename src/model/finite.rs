@@ -1,8 +1,8 @@
 //! Values that are not finite: the first place in a step that computes one.
 //!
-//! Rounding to 8 bits and the softmax turn such values into ordinary numbers, so a damaged weight
-//! could change a text unnoticed. Therefore everything is checked before it is rounded: a pass over
-//! values that are in the L1 cache, beside products with all weights.
+//! Rounding to 8 bits, the softmax, limits, soft caps and some activations turn such values into
+//! ordinary numbers, so a damaged weight could change a text unnoticed. Therefore everything is checked
+//! before: a pass over values that are in the L1 cache, beside products with all weights.
 
 use std::{
     fmt,

@@ -31,7 +31,7 @@ use super::{
     batch::{Batch, RoleRows},
     config::{self, Function, softplus},
     experts::OnDisk,
-    finite::Place,
+    finite::{Place, are_finite},
     heads::Heads,
     observer::Observer,
     products::Scaled,
@@ -471,6 +471,8 @@ impl Step<'_, '_> {
         phase.for_each(|claim| {
             let at = At { place: self.place, row: batch_row(&phase, claim.task()) };
             let x = &gate_up[claim.task() * width..][..width];
+            // A squared ReLU, and gates with limits, turn values that are not numbers into numbers.
+            pass.check(&x[..network.gate_up.width], at);
             let out = &mut self.buffers.row[..feed_forward];
             out.copy_from_slice(&x[..feed_forward]);
             match network.function {
@@ -576,10 +578,12 @@ impl Step<'_, '_> {
         {
             phase.for_each(|claim| {
                 let logits = state.logits.write(claim, state.logits.width());
+                let logits = &mut logits[..output.width];
                 if scale != 1.0 {
                     logits.iter_mut().for_each(|x| *x *= scale);
                 }
-                if let Some(cap) = cap {
+                // The caller finds logits that are not finite. A cap would turn them into ordinary ones.
+                if let Some(cap) = cap.filter(|_| are_finite(logits)) {
                     soft_cap(cpu, logits, cap);
                 }
             });

@@ -53,6 +53,7 @@ impl Step<'_, '_> {
                 let at = At { place: Place::LayerInput { layer }, row: claim.task() };
                 let x = &mut self.buffers.row[..len];
                 x.copy_from_slice(&gates[at.row * state.gate_up.width()..][..len]);
+                self.pass.check(x, at);
                 let input = &inputs[at.row * state.layer_inputs.width() + layer * len..][..len];
                 gate(cpu, Activation::GeluTanh, x, input);
                 self.pass.put(claim, x, &state.gated, at);
