@@ -19,6 +19,9 @@ pub struct Family {
     /// Whether queries are scaled by their position, if the file has the key
     /// `attention.temperature_scale`.
     pub temperature: bool,
+    /// Whether the key `attention.temperature_length` may set the length in place of the original
+    /// context.
+    pub temperature_length: bool,
     /// Whether the key `scaling.alpha` multiplies the base, by NTK's rule.
     pub alpha_in_base: bool,
     /// Whether keys are normalized after their rotation, so that they cannot rotate again.
@@ -46,6 +49,7 @@ impl Family {
         yarn_betas: false,
         exact_ramp: false,
         temperature: false,
+        temperature_length: false,
         alpha_in_base: false,
         keys_are_final: false,
     };

@@ -157,7 +157,13 @@ impl Keys<'_> {
         let value = self.metadata.f32(&key)?.filter(|_| self.family.temperature);
         let Some(value) = value.filter(|value| *value != 0.0) else { return Ok(None) };
         let slope = Sourced::key(f64::from(value), self.metadata.origin(&key)).share()?;
-        Ok(Some(Temperature { slope, context: self.original_context(context_train)?.value }))
+        let length = format!("{}.attention.temperature_length", self.architecture);
+        let length = self.metadata.u32(&length)?.filter(|length| *length > 0);
+        let context = match length.filter(|_| self.family.temperature_length) {
+            Some(length) => length as usize,
+            None => self.original_context(context_train)?.value,
+        };
+        Ok(Some(Temperature { slope, context }))
     }
 
     /// Returns a warning for each key that is not used for this architecture, if its value is not

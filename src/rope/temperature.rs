@@ -13,7 +13,7 @@ use super::Sourced;
 pub struct Temperature {
     /// The weight of the logarithm.
     pub slope: Sourced<f64>,
-    /// The original context, in tokens.
+    /// The original context, or the length in the file, in tokens.
     pub context: usize,
 }
 

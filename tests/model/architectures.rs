@@ -193,6 +193,8 @@ fn text_does_not_know_of_vision() {
     let parts = Tiny::named("qwen3vl");
     let qwen3 = Tiny { architecture: "qwen3", ..parts.clone() };
     assert!(found(&parts) == found(&qwen3));
+}
+
 /// Converters reorder queries and keys of GLM 4 with vision: llama.cpp pairs halves if the file has
 /// sections of the first two kinds.
 #[test]
@@ -242,6 +244,27 @@ fn divisors_of_phi_3_act_whatever_the_scaling_in_the_file() {
     assert!(difference(&divided(1.0), &found) > 100.0 * BOUND);
 }
 
+/// DeepSeek's files may set the length of the temperature of queries.
+#[test]
+fn the_length_of_a_temperature_may_be_in_the_file() {
+    let scale = |name: &str, length: u32, position: usize| {
+        let tiny = Tiny { temperature: None, ..Tiny::named(name) };
+        let key = format!("{name}.attention.temperature");
+        let b = tiny.builder().key(format!("{key}_scale"), F32, 0.5f32.to_le_bytes());
+        let b = b.key(format!("{key}_length"), U32, length.to_le_bytes());
+        let context = Sourced::given(tiny.context, "--ctx");
+        let model = load(&b, &[]).unwrap();
+        model.rope_plan(&Flags::default(), context).unwrap().query_scale(position)
+    };
+    let second = (1.0 + 0.5 * 2f64.ln()) as f32;
+    // The original context is 64.
+    for (name, length, expected) in [
+        ("deepseek2", 16, [1.0, second]),
+        ("deepseek2", 0, [1.0, 1.0]),
+        ("mistral3", 16, [1.0, 1.0]),
+    ] {
+        assert_eq!([15, 16].map(|position| scale(name, length, position)), expected, "{name}");
+    }
 }
 
 /// The largest EXAONE 4 has windows in three of four layers, and only these rotate. llama.cpp (b11434)

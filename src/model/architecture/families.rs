@@ -422,6 +422,7 @@ impl Architecture {
             rope: Family {
                 log_multiplier: LogMultiplier::Both,
                 temperature: true,
+                temperature_length: true,
                 ..Family::PLAIN
             },
             ..LLAMA
