@@ -179,6 +179,19 @@ fn an_unread_key_that_would_change_results_is_named() {
     }
 }
 
+/// llama.cpp rotates by this base, and rope-cpu by one for all layers.
+#[test]
+fn another_base_of_the_windows_of_gpt_oss_is_named() {
+    let with = |base: f32| {
+        let b = Tiny::named("gpt-oss").builder();
+        load(&b.key("gpt-oss.rope.freq_base_swa", F32, base.to_le_bytes()), &[])
+    };
+    with(500.0).unwrap();
+    let expected = "model.gguf: metadata key gpt-oss.rope.freq_base_swa is 20: must be rope.freq_base, \
+                    which is 500: layers with a window rotate by the same base";
+    assert_eq!(with(20.0).unwrap_err().to_string(), expected);
+}
+
 /// The weights of the experts of these families are a softmax, and sum to 1.
 #[test]
 fn another_choice_of_experts_is_named() {

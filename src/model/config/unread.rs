@@ -60,6 +60,10 @@ const WITHOUT_EFFECT: [(&str, &str); 3] = [
     ("gemma-embedding", "final_logit_softcapping"),
 ];
 
+/// Families with windows that rotate by the base of all layers here, and by their own in llama.cpp. No
+/// known file has another.
+const ONE_BASE: [&str; 1] = ["gpt-oss"];
+
 impl Neutral {
     /// Returns whether `value` changes nothing in a model with this trained length. A value that is
     /// no number is taken for a description.
@@ -118,7 +122,22 @@ pub fn check(keys: &Keys<'_, '_>, config: &Config) -> Result<(), Error> {
             return Err(Error::Value { key: keys.name(key), value: value.to_string(), reason });
         }
     }
-    Ok(())
+    if ONE_BASE.contains(&keys.architecture) { check_base(keys) } else { Ok(()) }
+}
+
+/// Checks that layers with a window have the base of all layers.
+fn check_base(keys: &Keys<'_, '_>) -> Result<(), Error> {
+    let key = keys.name("rope.freq_base_swa");
+    let base = keys.metadata.f32(&keys.name("rope.freq_base"))?.unwrap_or(10000.0);
+    match keys.metadata.f32(&key)?.filter(|own| *own != base) {
+        None => Ok(()),
+        Some(own) => {
+            let reason = format!(
+                "must be rope.freq_base, which is {base}: layers with a window rotate by the same base"
+            );
+            Err(Error::Value { key, value: own.to_string(), reason })
+        }
+    }
 }
 
 #[cfg(test)]
