@@ -27,13 +27,24 @@ impl Temperature {
 
 impl fmt::Display for Temperature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, ", queries scaled by 1 + {} ln(1 + position / {})", self.slope, self.context)
+        write!(
+            f,
+            ", queries scaled by 1 + {} ln(1 + floor(position / {}))",
+            self.slope, self.context
+        )
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn its_formula_is_the_one_that_is_computed() {
+        let temperature = Temperature { slope: Sourced::default(0.1), context: 100 };
+        let formula = "queries scaled by 1 + 0.1 (default) ln(1 + floor(position / 100))";
+        assert_eq!(temperature.to_string(), format!(", {formula}"));
+    }
 
     #[test]
     fn it_grows_from_one_original_context_on() {

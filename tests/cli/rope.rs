@@ -219,6 +219,24 @@ fn explain_says_where_no_method_has_an_effect() {
     assert_eq!(json(run(&[&yarn[..], &["--json"]].concat()))["layers_by_plan"], 0);
 }
 
+/// Nothing in such a model rotates: there are no frequencies to show.
+#[test]
+fn explain_shows_no_frequencies_where_nothing_rotates() {
+    let model = Tiny::named("nemotron_h").builder().file();
+    let explain = ["rope", "explain", "-m", model.path().to_str().unwrap()];
+    let text = shown(run(&explain));
+    assert!(text.starts_with("No layer rotates by this plan"), "{text}");
+    assert!(text.contains("none, which no method changes"), "{text}");
+    for absent in ["wavelength", "base", "Disturbance", "angles", "h(θ_i)"] {
+        assert!(!text.contains(absent), "{absent}: {text}");
+    }
+    let explained = json(run(&[&explain[..], &["--json"]].concat()));
+    for list in ["pairs", "methods", "unlike_llama_cpp"] {
+        assert_eq!(explained[list].as_array().unwrap().len(), 0, "{list}");
+    }
+    assert!(explained["disturbance_code"].is_null() && explained["disturbance_paper"].is_null());
+}
+
 #[test]
 fn compare_shows_methods_side_by_side() {
     let text =

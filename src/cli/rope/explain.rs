@@ -16,7 +16,7 @@ use crate::cli::{
 };
 use rope_cpu::{
     eval::rope::{Baseline, View, mean},
-    model::Model,
+    model::{Model, Rotation},
     rope::{Flags, Plan, Sourced, WindowRope},
 };
 
@@ -75,11 +75,49 @@ struct Explained<'a> {
 
 impl Explained<'_> {
     fn text(&self, out: &mut dyn Write) -> Result<(), Error> {
-        let View { plan, length, table: frequencies, .. } = self.view;
-        writeln!(out, "{plan}")?;
+        let plan = &self.view.plan;
+        let planned = layers::planned(self.model.config()) > 0;
+        if planned {
+            writeln!(out, "{plan}")?;
+        } else {
+            writeln!(out, "No layer rotates by this plan: no RoPE method has an effect.")?;
+        }
         for warning in &plan.warnings {
             writeln!(out, "warning: {warning}")?;
         }
+        if planned {
+            self.frequencies(out)?;
+        }
+        let window = plan.window.as_ref().filter(|_| self.rotates(Rotation::Window));
+        if let Some(WindowRope { n_rot, base }) = window {
+            let last = n_rot / 2 - 1;
+            let wavelength =
+                |pair: usize| short(TAU * base.value.powf(2.0 * pair as f64 / *n_rot as f64));
+            writeln!(
+                out,
+                "Layers with a sliding window rotate {n_rot} dimensions by the base {base}, with \
+                 wavelengths from {} to {}. No method changes them.",
+                wavelength(0),
+                wavelength(last)
+            )?;
+        }
+
+        let mut rows = table(&["layers", "from other tokens", "rotation"], &[0]);
+        for Kind { count, computes, rotation } in layers::kinds(self.model.config()) {
+            rows.add_row([count.to_string(), computes, rotation]);
+        }
+        section(out, Some("Kinds of layers"), &rows)?;
+        if planned { self.methods(out) } else { Ok(()) }
+    }
+
+    /// Returns whether a layer has this rotation.
+    fn rotates(&self, rotation: Rotation) -> bool {
+        self.model.config().attention().any(|layer| layer.rotation == rotation)
+    }
+
+    /// Writes the formulas, and the frequency of each pair.
+    fn frequencies(&self, out: &mut dyn Write) -> Result<(), Error> {
+        let View { plan, length, table: frequencies, .. } = self.view;
         let [g, h] = plan.formulas();
         writeln!(out, "\nf'(x, m, θ) = f(x, g(m), h(θ)) with g(m) = {g} and h(θ_i) = {h}")?;
         if let Some(method) = &plan.method {
@@ -112,28 +150,12 @@ impl Explained<'_> {
             ]);
         }
         section(out, None, &pairs)?;
-        if let Some(WindowRope { n_rot, base }) = &plan.window {
-            let last = n_rot / 2 - 1;
-            let wavelength =
-                |pair: usize| short(TAU * base.value.powf(2.0 * pair as f64 / *n_rot as f64));
-            writeln!(
-                out,
-                "Layers with a sliding window rotate {n_rot} dimensions by the base {base}, with \
-                 wavelengths from {} to {}. No method changes them.",
-                wavelength(0),
-                wavelength(last)
-            )?;
-        }
+        Ok(())
+    }
 
-        let mut rows = table(&["layers", "from other tokens", "rotation"], &[0]);
-        for Kind { count, computes, rotation } in layers::kinds(self.model.config()) {
-            rows.add_row([count.to_string(), computes, rotation]);
-        }
-        section(out, Some("Kinds of layers"), &rows)?;
-        if layers::planned(self.model.config()) == 0 {
-            writeln!(out, "No layer rotates by this plan: no RoPE method has an effect.")?;
-        }
-
+    /// Writes the disturbance of every method, and the differences in llama.cpp.
+    fn methods(&self, out: &mut dyn Write) -> Result<(), Error> {
+        let (plan, trained) = (&self.view.plan, self.baseline.context);
         let (views, missing) = self.others();
         let mut methods = table(&["method", "D (code)", "D (paper)"], &[1, 2]);
         let mut row = |name: &str, view: &View| {
@@ -160,7 +182,10 @@ impl Explained<'_> {
     fn json(&self, out: &mut dyn Write) -> Result<(), Error> {
         let View { plan, length, table, .. } = self.view;
         let [g, h] = plan.formulas();
-        let (views, missing) = self.others();
+        // Without a layer that rotates by the plan, there is nothing to show of pairs and methods.
+        let planned = layers::planned(self.model.config());
+        let (views, missing) = if planned > 0 { self.others() } else { Default::default() };
+        let disturbance = |of: &[f64]| (planned > 0).then(|| mean(of));
         let missing: Vec<_> = missing
             .iter()
             .map(|(method, reason)| json!({"method": method.name, "reason": reason.to_string()}))
@@ -182,7 +207,8 @@ impl Explained<'_> {
             })
             .collect();
         let fates = self.baseline.frequency_changes(self.view);
-        let pairs: Vec<_> = (0..table.inv_freq.len())
+        let pairs = if planned > 0 { table.inv_freq.len() } else { 0 };
+        let pairs: Vec<_> = (0..pairs)
             .map(|i| {
                 json!({
                     "inv_freq": table.inv_freq[i],
@@ -195,6 +221,7 @@ impl Explained<'_> {
                 })
             })
             .collect();
+        let unlike = if planned > 0 { plan.unlike_llama_cpp(self.flags) } else { Vec::new() };
         let object = json!({
             "plan": plan.to_string(),
             "values": values(plan),
@@ -206,14 +233,14 @@ impl Explained<'_> {
             "g": g,
             "h": h,
             "distance": plan.method.as_ref().map(|method| method.distance_formula()),
-            "disturbance_code": mean(&self.view.code),
-            "disturbance_paper": mean(&self.view.paper),
+            "disturbance_code": disturbance(&self.view.code),
+            "disturbance_paper": disturbance(&self.view.paper),
             "pairs": pairs,
             "layers": kinds,
-            "layers_by_plan": layers::planned(self.model.config()),
+            "layers_by_plan": planned,
             "methods": methods,
             "methods_missing": missing,
-            "unlike_llama_cpp": plan.unlike_llama_cpp(self.flags),
+            "unlike_llama_cpp": unlike,
         });
         writeln!(out, "{object:#}")?;
         Ok(())
