@@ -20,6 +20,7 @@ mod place;
 mod position;
 mod predictor;
 mod recurrence;
+mod resaved;
 mod run;
 mod saved;
 mod scheduled;

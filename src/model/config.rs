@@ -24,7 +24,7 @@ use super::{
     architecture::{Norm, Recurrent, Scales},
 };
 use crate::{
-    gguf::{Gguf, Metadata},
+    gguf::{Gguf, Metadata, Value},
     rope::CONTEXT_MAX,
 };
 
@@ -259,10 +259,15 @@ impl Config {
     }
 }
 
+/// `LLAMA_POOLING_TYPE_UNSPECIFIED`, as llama.cpp saves it.
+const UNSPECIFIED: i128 = u32::MAX as i128;
+
 /// Reads how embeddings of tokens become the embedding of a text.
 fn pooling(keys: &Keys<'_, '_>) -> Result<Pooling, Error> {
     let key = keys.name("pooling_type");
-    let Some(value) = keys.metadata.get(&key) else { return Ok(Pooling::Mean) };
+    // -1, as a signed or an unsigned number: files that llama.cpp saved do not say it either.
+    let given = |value: &Value<'_>| !matches!(value.integer(), Some(-1 | UNSPECIFIED));
+    let Some(value) = keys.metadata.get(&key).filter(given) else { return Ok(Pooling::Mean) };
     value.integer().and_then(Pooling::numbered).ok_or_else(|| Error::Value {
         key,
         value: value.to_string(),

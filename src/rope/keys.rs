@@ -170,13 +170,14 @@ impl Keys<'_> {
     /// neutral. llama.cpp's converter writes these keys for all models, and its loader reads them for
     /// a few only.
     pub fn unread(&self, scaling: &Scaling) -> Result<Vec<String>, Error> {
-        let neutral = [
-            ("scaling.alpha", 0.0),
-            ("scaling.yarn_ext_factor", 1.0),
-            ("scaling.yarn_attn_factor", 1.0),
-            (BETA_FAST, 32.0),
-            (BETA_SLOW, 1.0),
-            ("scaling.yarn_log_multiplier", 0.0),
+        let neutral: [(&str, &[f64]); 6] = [
+            ("scaling.alpha", &[0.0]),
+            // -1 in files that llama.cpp saved: by the scaling.
+            ("scaling.yarn_ext_factor", &[1.0, -1.0]),
+            ("scaling.yarn_attn_factor", &[1.0]),
+            (BETA_FAST, &[32.0]),
+            (BETA_SLOW, &[1.0]),
+            ("scaling.yarn_log_multiplier", &[0.0]),
         ];
         let mut warnings = Vec::new();
         for (name, neutral) in neutral {
@@ -189,7 +190,7 @@ impl Keys<'_> {
                 continue;
             }
             if let Some(found) = self.number(name)?
-                && found.value != neutral
+                && !neutral.contains(&found.value)
             {
                 warnings.push(format!(
                     "{} = {} is ignored, as in llama.cpp for {} models",

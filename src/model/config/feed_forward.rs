@@ -66,6 +66,10 @@ pub enum Function {
 }
 
 pub(super) const NETWORK: &str = "feed_forward_length";
+/// The width of an expert; 0 if it has the network's.
+const EXPERT: &str = "expert_feed_forward_length";
+/// The period of layers with experts; 0 if all after the first ones have them.
+const STEP: &str = "interleave_moe_layer_step";
 /// The number of first layers without experts.
 pub(super) const DENSE: &str = "leading_dense_block_count";
 
@@ -124,7 +128,10 @@ pub fn read(
         }
         (Some(mixture), Experts::SomeLayers) => {
             let first = keys.number(DENSE)?.unwrap_or(0);
-            let step = keys.size_or("interleave_moe_layer_step", LAYERS_MAX, 1)?;
+            let step = match keys.number(STEP)? {
+                None | Some(0) => 1,
+                Some(_) => keys.size(STEP, LAYERS_MAX)?,
+            };
             let has_experts = |layer: usize| layer >= first && (layer + 1).is_multiple_of(step);
             let one = |(layer, width): (usize, usize)| match has_experts(layer) {
                 true => FeedForward::Experts(mixture),
@@ -156,12 +163,12 @@ fn mixture(
         | (Experts::Sometimes | Experts::Beside, 1..) => {
             let count = keys.size("expert_count", EXPERTS_MAX)?;
             let used = keys.size("expert_used_count", count)?;
-            let feed_forward = match keys.number("expert_feed_forward_length")? {
-                Some(_) => keys.size("expert_feed_forward_length", DIMENSION_MAX)?,
-                None => keys.uniform(NETWORK, layers, DIMENSION_MAX, None)?,
+            let feed_forward = match keys.number(EXPERT)? {
+                None | Some(0) => keys.uniform(NETWORK, layers, DIMENSION_MAX, None)?,
+                Some(_) => keys.size(EXPERT, DIMENSION_MAX)?,
             };
             let shared = match keys.number("expert_shared_feed_forward_length")? {
-                None if architecture.routing.sets_all() => {
+                None | Some(0) if architecture.routing.sets_all() => {
                     let networks = keys.number("expert_shared_count")?.unwrap_or(0);
                     networks.min(DIMENSION_MAX / feed_forward) * feed_forward
                 }

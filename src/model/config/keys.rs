@@ -34,6 +34,11 @@ impl<'m, 'a> Keys<'m, 'a> {
         self.metadata.get(&format!("{}.{key}", self.architecture))
     }
 
+    /// Returns whether the file has a key, without reading it.
+    pub fn has(&self, key: &str) -> bool {
+        self.metadata.get(&format!("{}.{key}", self.architecture)).is_some()
+    }
+
     pub fn number(&self, key: &str) -> Result<Option<usize>, Error> {
         Ok(self.metadata.u32(&self.name(key))?.map(|n| n as usize))
     }
@@ -193,6 +198,14 @@ impl<'m, 'a> Keys<'m, 'a> {
     pub fn flags(&self, key: &str, layers: usize) -> Result<Option<Vec<bool>>, Error> {
         let flags = self.array(key, layers)?;
         Ok(flags.map(|flags| flags.into_iter().map(|flag| flag != 0).collect()))
+    }
+
+    /// Returns the property of all layers, if the key is not an array.
+    pub fn flag(&self, key: &str) -> Option<bool> {
+        match self.metadata.get(&self.name(key))? {
+            Value::Bool(flag) => Some(flag),
+            other => other.integer().map(|number| number != 0),
+        }
     }
 
     /// Reads a number that is not negative. Returns `None` for 0.

@@ -30,7 +30,7 @@ pub fn read(keys: &Keys<'_, '_>, layers: usize) -> Result<Vec<Option<Attention>>
     let invalid = |key: &str, value: String, reason: String| {
         Err(Error::Value { key: keys.name(key), value, reason })
     };
-    let joined = keys.number(LENGTHS[0])?.is_none();
+    let joined = keys.number(LENGTHS[0])?.unwrap_or(0) == 0;
     let [key_length, value_length] = if joined { JOINED_LENGTHS } else { LENGTHS };
     let (rank, n_rot) = (keys.size(RANK, HEAD_DIM_MAX)?, keys.size(ROTATED, HEAD_DIM_MAX)?);
     for (key, value) in [(RANK, rank), (ROTATED, n_rot)] {

@@ -101,6 +101,8 @@ const VALUE_LENGTH: &str = "attention.value_length";
 const SHARED: &str = "attention.shared_kv_layers";
 const PREDICTING: &str = "nextn_predict_layers";
 pub(super) const ROTATED: &str = "rope.dimension_count";
+/// Whether each layer rotates queries and keys.
+const ROTATES: &str = "attention.rope_pattern";
 
 /// The layers of a file.
 pub struct Layers {
@@ -244,8 +246,11 @@ fn unrotated(
             vec![rotates == Some(false); layers]
         }
         Unrotated::Listed => {
-            let rotates = keys.flags("attention.rope_pattern", layers)?;
-            rotates.map_or(vec![false; layers], |all| all.into_iter().map(|one| !one).collect())
+            let rotates = keys.flags(ROTATES, layers)?;
+            // One value stands for all layers.
+            let one = keys.flag(ROTATES);
+            let all = rotates.unwrap_or_else(|| vec![one.unwrap_or(true); layers]);
+            all.into_iter().map(|rotates| !rotates).collect()
         }
     })
 }

@@ -3,7 +3,7 @@
 //! A file with such a key is refused: its results would be wrong, as with a tensor that is not used.
 //! Any other unread key is permitted, since converters write many keys that only describe a model.
 
-use super::{Config, keys::Keys};
+use super::{Config, Rotation, keys::Keys};
 use crate::{gguf::Value, model::Error};
 
 /// The values of a key that change nothing.
@@ -11,6 +11,8 @@ use crate::{gguf::Value, model::Error};
 enum Neutral {
     /// 0, which means none.
     Zero,
+    /// 0, or in files that llama.cpp saved the value that it has for all families.
+    Saved(f32),
     /// 1, or 0, which means none.
     One,
     /// True in all layers.
@@ -21,18 +23,22 @@ enum Neutral {
     Window,
 }
 
+const ATTENTION_CAP: &str = "attn_logit_softcapping";
+const LOGIT_CAP: &str = "final_logit_softcapping";
+const ROTATES: &str = "attention.rope_pattern";
+
 /// Keys that change the computation of some family in llama.cpp, from `LLM_KV_NAMES` in
 /// src/llama-arch.cpp of b11434. Keys that describe tensors are left out: the tensors are refused.
 const CHANGING: [(&str, Neutral); 22] = [
     ("embedding_scale", Neutral::One),
     ("residual_scale", Neutral::One),
     ("logit_scale", Neutral::One),
-    ("attn_logit_softcapping", Neutral::Zero),
-    ("router_logit_softcapping", Neutral::Zero),
-    ("final_logit_softcapping", Neutral::Zero),
+    (ATTENTION_CAP, Neutral::Saved(50.0)),
+    ("router_logit_softcapping", Neutral::Saved(30.0)),
+    (LOGIT_CAP, Neutral::Saved(30.0)),
     ("swiglu_clamp_exp", Neutral::Zero),
     ("swiglu_clamp_shexp", Neutral::Zero),
-    ("activation.situ_beta", Neutral::Zero),
+    ("activation.situ_beta", Neutral::Saved(1.0)),
     ("activation.situ_linear_beta", Neutral::Zero),
     ("use_parallel_residual", Neutral::Zero),
     ("num_loops", Neutral::One),
@@ -46,7 +52,7 @@ const CHANGING: [(&str, Neutral); 22] = [
     ("attention.output_scale", Neutral::One),
     ("attention.value_scale", Neutral::One),
     ("attention.sliding_window", Neutral::Window),
-    ("attention.rope_pattern", Neutral::True),
+    (ROTATES, Neutral::True),
     ("ssm.dt_b_c_rms", Neutral::Zero),
 ];
 
@@ -65,11 +71,12 @@ const WITHOUT_EFFECT: [(&str, &str); 3] = [
 const ONE_BASE: [&str; 1] = ["gpt-oss"];
 
 impl Neutral {
-    /// Returns whether `value` changes nothing in a model with this trained length. A value that is
-    /// no number is taken for a description.
-    fn holds(self, value: Value<'_>, context: usize) -> bool {
+    /// Returns whether `value` changes nothing in a model with this trained length, in a file that
+    /// llama.cpp `saved` or another. A value that is no number is taken for a description.
+    fn holds(self, value: Value<'_>, context: usize, saved: bool) -> bool {
         let one = |x: f64| match self {
             Neutral::Zero => x == 0.0,
+            Neutral::Saved(default) => x == 0.0 || saved && x == f64::from(default),
             Neutral::One => x == 0.0 || x == 1.0,
             Neutral::True => x != 0.0,
             // `LLAMA_EXPERT_GATING_FUNC_TYPE_*` in llama.cpp: none, of all experts, of the chosen ones.
@@ -82,7 +89,7 @@ impl Neutral {
     /// Returns the value to set in place of another one to compute without the key.
     fn name(self) -> &'static str {
         match self {
-            Neutral::Zero | Neutral::Window => "0",
+            Neutral::Zero | Neutral::Saved(_) | Neutral::Window => "0",
             Neutral::One | Neutral::Softmax => "1",
             Neutral::True => "true in all layers",
         }
@@ -109,11 +116,17 @@ fn numbers(value: Value<'_>) -> Vec<f64> {
 /// If there is one. The error names it and its value.
 pub fn check(keys: &Keys<'_, '_>, config: &Config) -> Result<(), Error> {
     let has_experts = config.mixture().is_some();
+    // `llama_model_save_to_file` writes all keys that it knows for every family. Converters write one
+    // cap or none, except for families that read both.
+    let saved = [ATTENTION_CAP, LOGIT_CAP].iter().all(|cap| keys.has(cap));
+    // It also writes here what `rope.scaling.finetuned` says.
+    let rotates = config.attention().any(|layer| layer.rotation != Rotation::None);
     for (key, neutral) in CHANGING {
         let ignored = WITHOUT_EFFECT.contains(&(keys.architecture, key))
-            || key.starts_with("expert_") && !has_experts;
+            || key.starts_with("expert_") && !has_experts
+            || key == ROTATES && !rotates;
         let Some(value) = keys.unread(key).filter(|_| !ignored) else { continue };
-        if !neutral.holds(value, config.context_train) {
+        if !neutral.holds(value, config.context_train, saved) {
             let (family, neutral) = (keys.architecture, neutral.name());
             let reason = format!(
                 "not supported in {family} models, and results without it would be wrong; override it \
@@ -164,7 +177,7 @@ mod tests {
 
     #[test]
     fn neutral_values_change_nothing() {
-        let holds = |neutral: Neutral, value| neutral.holds(value, 100);
+        let holds = |neutral: Neutral, value| neutral.holds(value, 100, false);
         for (neutral, value) in [
             (Neutral::Zero, Value::F32(0.0)),
             (Neutral::Zero, Value::Bool(false)),
@@ -191,6 +204,11 @@ mod tests {
             (Neutral::Window, Value::U32(99)),
         ] {
             assert!(!holds(neutral, value), "{neutral:?} {value}");
+        }
+        for (x, saved, neutral) in [(0.0, false, true), (30.0, false, false), (30.0, true, true)] {
+            let cap = Neutral::Saved(30.0);
+            assert_eq!(cap.holds(Value::F32(x), 100, saved), neutral, "{x}, {saved}");
+            assert!(!cap.holds(Value::F32(25.0), 100, saved));
         }
     }
 
