@@ -6,7 +6,7 @@ use rope_cpu::{
     gguf::Gguf,
     json,
     kv_cache::CacheType,
-    model::{Config, Feed, Output, Role, Rotation, Session},
+    model::{Config, Feed, Gating, Output, Role, Rotation, Session},
     rope::{Flags, Layers, Sourced, Table},
 };
 use rope_cpu_kernels::DType;
@@ -264,6 +264,41 @@ fn the_length_of_a_temperature_may_be_in_the_file() {
         ("mistral3", 16, [1.0, 1.0]),
     ] {
         assert_eq!([15, 16].map(|position| scale(name, length, position)), expected, "{name}");
+    }
+}
+
+/// The first files of GLM-4.7-Flash do not say how scores of experts become weights. llama.cpp knows
+/// them by their layers, and by the length of their vocabulary or its list.
+#[test]
+fn the_first_files_of_glm_4_7_flash_have_sigmoids() {
+    const LEN: u64 = 154_880;
+    let gating = |layers: usize, size: Option<u64>, listed: Option<u64>| {
+        let dense = Some(layers - 1);
+        let tiny = Tiny { layers, dense, feed_forward: 32, ..Tiny::named("deepseek2-lite") };
+        let mut b = tiny.builder();
+        let key = b"expert_gating_func";
+        b.keys.retain(|entry| !entry.windows(key.len()).any(|part| part == key));
+        if let Some(size) = size {
+            b = b.key("deepseek2.vocab_size", U32, (size as u32).to_le_bytes());
+        }
+        if let Some(len) = listed {
+            let tokens = array(STRING, len, (0..len).map(|_| [0; 8]));
+            b = b.key("tokenizer.ggml.tokens", ARRAY, tokens);
+        }
+        let bytes = b.bytes();
+        let config = Config::from_metadata(&Gguf::parse(&bytes, &[]).unwrap()).unwrap();
+        config.mixture().unwrap().routing.gating
+    };
+    for (layers, size, listed, expected) in [
+        (47, Some(LEN), None, Gating::Sigmoid),
+        (47, None, Some(LEN), Gating::Sigmoid),
+        (47, Some(LEN), Some(50), Gating::Sigmoid),
+        (47, Some(50), Some(LEN), Gating::Softmax),
+        (47, None, Some(50), Gating::Softmax),
+        (46, None, Some(LEN), Gating::Softmax),
+        (47, None, None, Gating::Softmax),
+    ] {
+        assert_eq!(gating(layers, size, listed), expected, "{layers}, {size:?}, {listed:?}");
     }
 }
 

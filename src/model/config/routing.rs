@@ -1,7 +1,10 @@
 //! The choice of experts.
 
 use super::keys::Keys;
-use crate::model::{Architecture, Error, architecture::RoutingKeys};
+use crate::{
+    gguf::Value,
+    model::{Architecture, Error, architecture::RoutingKeys},
+};
 
 /// The choice of experts and the weights of their outputs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -100,10 +103,14 @@ fn gating(keys: &Keys<'_, '_>, architecture: &Architecture) -> Result<Gating, Er
 }
 
 /// Returns the gating of files without the key. The first files of GLM-4.7-Flash lack it; llama.cpp
-/// knows them by their layers and their vocabulary.
+/// knows them by their layers and their vocabulary, or its list.
 fn default_gating(keys: &Keys<'_, '_>) -> Result<Gating, Error> {
     let layers = keys.number("block_count")?.unwrap_or(0);
-    let vocabulary = keys.number("vocab_size")?;
+    let listed = match keys.metadata.get("tokenizer.ggml.tokens") {
+        Some(Value::Array(tokens)) => Some(tokens.len),
+        _ => None,
+    };
+    let vocabulary = keys.number("vocab_size")?.or(listed);
     match (layers, vocabulary) {
         (47 | 48, Some(154_880)) => Ok(Gating::Sigmoid),
         _ => Ok(Gating::Softmax),
