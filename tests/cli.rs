@@ -36,9 +36,9 @@ mod terminal;
 mod tokenize;
 mod usage;
 
-use std::path::PathBuf;
-
 use assert_cmd::Command;
+
+use rope_cpu_testing::models;
 
 /// The program, without environment variables that change its behaviour.
 fn rope_cpu(arguments: &[&str]) -> Command {
@@ -96,8 +96,7 @@ impl Run {
     }
 }
 
-/// Returns the path of SmolLM2-135M-Instruct, which `scripts/fetch-models` downloads. Without it the
-/// test is skipped, or fails if CI=true.
+/// Returns the path of SmolLM2-135M-Instruct. Without it the test is skipped.
 fn smollm2() -> Option<String> {
     fetched("SmolLM2-135M-Instruct.Q4_1.gguf")
 }
@@ -108,12 +107,6 @@ fn gemma3() -> Option<String> {
 }
 
 fn fetched(name: &str) -> Option<String> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("models").join(name);
-    if path.exists() {
-        return Some(path.to_str().unwrap().into());
-    }
-    let missing = format!("{} is missing: scripts/fetch-models --all fetches it", path.display());
-    assert!(std::env::var("CI").as_deref() != Ok("true"), "{missing}");
-    eprintln!("skipped: {missing}");
-    None
+    let path = models::fetched(name, "fetch-models --all")?;
+    Some(path.to_str().unwrap().into())
 }

@@ -1,6 +1,6 @@
 //! `rope-cpu embed`, with a tiny BERT.
 
-use std::{collections::HashMap, io::Write, path::PathBuf};
+use std::{collections::HashMap, io::Write};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -9,6 +9,7 @@ use tempfile::NamedTempFile;
 use crate::cli::{finish, rope_cpu, run};
 use rope_cpu_testing::{
     builder::{ARRAY, Builder, I32, STRING, U32, array, string, strings},
+    models::fetched,
     reader::tiny_with_carriage_return,
     tiny::{Tiny, files::add_tensor},
 };
@@ -161,42 +162,46 @@ struct Golden {
 /// 24 layers are of order 24 x sqrt(1152) x 6e-8 = 5e-5, and the numbers are below 0.2.
 const REAL_BOUND: f64 = 1e-5;
 
-/// The golden embeddings are from `scripts/make-embedding-golden`, in double precision. A model that
-/// `scripts/fetch-embedding-models` has not fetched is skipped.
 #[test]
-fn real_models_compute_what_their_definition_says() {
+fn minilm_computes_what_its_definition_says() {
+    computes_what_its_definition_says("all-MiniLM-L6-v2.F32.gguf", "fetch-embedding-models");
+}
+
+#[test]
+fn embeddinggemma_computes_what_its_definition_says() {
+    let script = "fetch-embedding-models --gemma";
+    computes_what_its_definition_says("embeddinggemma-300m.BF16.gguf", script);
+}
+
+/// The golden embeddings are from `scripts/make-embedding-golden`, in double precision.
+fn computes_what_its_definition_says(name: &str, script: &str) {
     let golden: HashMap<String, Golden> =
         rope_cpu::json::parse(include_str!("../data/embeddings.json")).unwrap();
     assert_eq!(golden.len(), 2);
-    for (name, golden) in golden {
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("models").join(&name);
-        if !path.exists() {
-            eprintln!("skipped: {name} is missing: scripts/fetch-embedding-models fetches it");
-            continue;
+    let golden = &golden[name];
+    let Some(path) = fetched(name, script) else { return };
+    let path = path.to_str().unwrap();
+    for (text, tokens) in golden.texts.iter().zip(&golden.tokens) {
+        let found = run(&["tokenize", "--ids", "-m", path, "-p", text]).stdout;
+        // The command does not add the last token, as llama-tokenize.
+        let found: Vec<u32> = rope_cpu::json::parse(&found).unwrap();
+        assert_eq!(found, tokens[..found.len()], "{name}: {text}");
+        assert!(tokens.len() - found.len() <= 1);
+    }
+    let texts: Vec<_> = golden.texts.iter().map(String::as_str).collect();
+    let options = ["embed", "-m", path, "-ctk", "f32", "-ctv", "f32", "--format", "json+"];
+    let run = run(&[&options, &texts[..]].concat());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let list: Value = rope_cpu::json::parse(&run.stdout).unwrap();
+    for (i, expected) in golden.embeddings.iter().enumerate() {
+        let found = numbers(&list["data"][i]["embedding"]);
+        for (found, expected) in found.iter().zip(expected) {
+            let error = (found - expected).abs();
+            assert!(error < REAL_BOUND, "{name}, text {i}: {found} {expected}");
         }
-        let path = path.to_str().unwrap();
-        for (text, tokens) in golden.texts.iter().zip(&golden.tokens) {
-            let found = run(&["tokenize", "--ids", "-m", path, "-p", text]).stdout;
-            // The command does not add the last token, as llama-tokenize.
-            let found: Vec<u32> = rope_cpu::json::parse(&found).unwrap();
-            assert_eq!(found, tokens[..found.len()], "{name}: {text}");
-            assert!(tokens.len() - found.len() <= 1);
-        }
-        let texts: Vec<_> = golden.texts.iter().map(String::as_str).collect();
-        let options = ["embed", "-m", path, "-ctk", "f32", "-ctv", "f32", "--format", "json+"];
-        let run = run(&[&options, &texts[..]].concat());
-        assert_eq!(run.code, Some(0), "{}", run.stderr);
-        let list: Value = rope_cpu::json::parse(&run.stdout).unwrap();
-        for (i, expected) in golden.embeddings.iter().enumerate() {
-            let found = numbers(&list["data"][i]["embedding"]);
-            for (found, expected) in found.iter().zip(expected) {
-                let error = (found - expected).abs();
-                assert!(error < REAL_BOUND, "{name}, text {i}: {found} {expected}");
-            }
-            let similarities = numbers(&list["cosineSimilarity"][i]);
-            for (found, expected) in similarities.iter().zip(&golden.similarities[i]) {
-                assert!((found - expected).abs() < REAL_BOUND, "{name}: {found} {expected}");
-            }
+        let similarities = numbers(&list["cosineSimilarity"][i]);
+        for (found, expected) in similarities.iter().zip(&golden.similarities[i]) {
+            assert!((found - expected).abs() < REAL_BOUND, "{name}: {found} {expected}");
         }
     }
 }

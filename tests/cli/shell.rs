@@ -1,6 +1,7 @@
 //! Completions for shells, and manual pages.
 
 use crate::cli::run;
+use rope_cpu_testing::models::skip;
 
 #[test]
 fn every_shell_script_has_the_options() {
@@ -25,7 +26,7 @@ fn bash_completes_an_option() {
     std::fs::write(&file, format!("{script}\n{ask}")).unwrap();
     let bash = match std::process::Command::new("bash").arg(file.path()).output() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return eprintln!("skipped: there is no bash");
+            return skip("there is no bash");
         }
         bash => bash.unwrap(),
     };

@@ -1,19 +1,12 @@
 //! `tokenize` and `detokenize`, with llama-tokenize's output.
 
-use std::path::PathBuf;
+use rope_cpu_testing::models::fetched;
 
 use crate::cli::{Run, run};
 
-/// Runs a command with a model in models/. Without the model the test is skipped, and fails if
-/// CI=true.
+/// Runs a command with a model in models/. Without the model the test is skipped.
 fn printed(model: &str, line: &[&str]) -> Option<Run> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("models").join(model);
-    if !path.exists() {
-        let message = format!("models/{model} is missing: scripts/check downloads fetches it");
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "{message}");
-        println!("skipped: {message}");
-        return None;
-    }
+    let path = fetched(model, "check downloads")?;
     let (command, rest) = line.split_first().unwrap();
     Some(run(&[&[command, "-m", path.to_str().unwrap()], rest].concat()))
 }

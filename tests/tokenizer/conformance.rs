@@ -8,7 +8,8 @@ use rope_cpu::{
     tokenizer::{Ends, Error, Special, Tokenizer},
 };
 
-use crate::tokenizer::files::{fetched, with_tokenizer};
+use crate::tokenizer::files::with_tokenizer;
+use rope_cpu_testing::models::fetched;
 
 const SCRIPT: &str = "fetch-vocabularies";
 const SEPARATOR: &str = "\n__ggml_vocab_test__\n";

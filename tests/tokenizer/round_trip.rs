@@ -6,7 +6,8 @@ use proptest::{
 };
 use rope_cpu::tokenizer::{Ends, Special, Stream, Tokenizer};
 
-use crate::tokenizer::files::{fetched, with_tokenizer};
+use crate::tokenizer::files::with_tokenizer;
+use rope_cpu_testing::models::fetched;
 
 /// Generates text of any characters, of few characters that merge often, and of token texts.
 fn text() -> impl Strategy<Value = String> {

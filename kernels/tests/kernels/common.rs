@@ -1,5 +1,7 @@
 //! Instruction sets to test with, and random inputs.
 
+use std::{env, fs::OpenOptions, io::Write, thread};
+
 use half::f16;
 use rope_cpu_kernels::{Cpu, DType};
 
@@ -26,17 +28,27 @@ pub(crate) use on_every_isa;
 /// Runs `check` with an instruction set. If the CPU lacks it, the test is skipped with a message,
 /// or fails if CI=true.
 pub fn with(name: &str, check: fn(Cpu)) {
-    let ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
+    let ci = env::var_os("CI").is_some_and(|ci| ci == "true");
     match Cpu::named(name) {
         Some(cpu) => check(cpu),
         None if ci => panic!("this CPU has no {name}, which CI must test"),
-        None => eprintln!("skipped: this CPU has no {name}"),
+        None => skip(&format!("this CPU has no {name}")),
+    }
+}
+
+/// Says that the current test cannot run, also in the file named by `CHECK_SKIPPED`.
+fn skip(reason: &str) {
+    println!("skipped: {reason}");
+    if let Some(list) = env::var_os("CHECK_SKIPPED") {
+        let list = OpenOptions::new().append(true).create(true).open(list);
+        let test = thread::current().name().unwrap_or("unknown test").to_string();
+        list.unwrap().write_all(format!("{test}: {reason}\n").as_bytes()).unwrap();
     }
 }
 
 /// Returns whether scripts/test-emulated runs the tests, some hundred times slower than a CPU.
 pub fn emulated() -> bool {
-    std::env::var_os("EMULATED").is_some()
+    env::var_os("EMULATED").is_some()
 }
 
 pub fn scalar() -> Cpu {
