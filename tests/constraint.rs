@@ -1,10 +1,6 @@
 //! Constrained answers, with real vocabularies and a real model.
 
-use std::{
-    ops::ControlFlow,
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::{ops::ControlFlow, time::Duration};
 
 use rope_cpu::{
     Token,
@@ -18,19 +14,8 @@ use rope_cpu::{
     sample::{Sampler, Settings, temperature},
     tokenizer::{Ends, Kind, Special, Tokenizer},
 };
+use rope_cpu_testing::{models::fetched, time::processor_time};
 use serde_json::Value;
-
-/// Returns a file under `models/`. Without it the test is skipped, or fails if CI=true.
-fn fetched(name: &str, script: &str) -> Option<PathBuf> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("models").join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    let missing = format!("models/{name} is missing: scripts/{script} fetches it");
-    assert!(std::env::var("CI").as_deref() != Ok("true"), "{missing}");
-    eprintln!("skipped: {missing}");
-    None
-}
 
 /// Calls `test` with the tokenizer and the vocabulary of a file.
 fn with_vocabulary(name: &str, script: &str, test: impl FnOnce(&Tokenizer, &Vocabulary)) {
@@ -438,15 +423,15 @@ fn a_step_of_a_hostile_grammar_is_short_or_an_error() {
             };
             for step in 0..20 {
                 let mut logits = vec![0.0; tokenizer.len()];
-                let began = Instant::now();
+                let began = processor_time();
                 let result = constraint.restrict(&mut logits);
                 let permitted = (0..).zip(&logits).filter(|(_, logit)| **logit == 0.0);
                 let permitted: Vec<Token> = permitted.map(|(token, _)| token).collect();
                 let token = permitted.get(step * 7919 % permitted.len().max(1)).copied();
                 let token = token.filter(|token| !tokenizer.is_end_of_generation(*token));
                 let result = result.and_then(|()| token.map_or(Ok(()), |t| constraint.accept(t)));
-                // The limit is 1 s: the rest is for a busy machine.
-                assert!(began.elapsed() < Duration::from_secs(10), "{grammar:?}");
+                // The limit is 1 s: the rest is for a slow machine.
+                assert!(processor_time() - began < Duration::from_secs(10), "{grammar:?}");
                 if let Err(e) = result {
                     slow += usize::from(e.to_string().contains("take too long to find"));
                     break;

@@ -5,7 +5,7 @@ use std::{
     path::Path,
     process::{Child, ChildStderr, Command, Stdio},
     sync::{Arc, Mutex},
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -31,6 +31,8 @@ pub struct Server {
     /// The address that it listens on.
     pub address: String,
     stderr: Arc<Mutex<String>>,
+    /// Collects stderr, until the server ends.
+    collecting: Option<JoinHandle<()>>,
     /// Kept until the server ends.
     _model: Option<NamedTempFile>,
 }
@@ -77,7 +79,7 @@ impl Server {
     /// Starts a server, and waits until it writes its address after `sign`.
     pub fn run(mut command: Command, sign: &str) -> Server {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let stderr = collect(child.stderr.take().unwrap());
+        let (stderr, collecting) = collect(child.stderr.take().unwrap());
         let began = Instant::now();
         let address = loop {
             let text = stderr.lock().unwrap().clone();
@@ -90,7 +92,7 @@ impl Server {
             assert!(ended.is_none() && began.elapsed() < PATIENCE, "{ended:?}: {text}");
             thread::sleep(Duration::from_millis(5));
         };
-        Server { child, address, stderr, _model: None }
+        Server { child, address, stderr, collecting: Some(collecting), _model: None }
     }
 
     /// Sends a request without a body.
@@ -153,6 +155,12 @@ impl Server {
     /// Returns what the server has written to stderr.
     pub fn stderr(&self) -> String {
         self.stderr.lock().unwrap().clone()
+    }
+
+    /// Waits until the server has closed stderr, and returns what it has written.
+    pub fn stderr_to_end(&mut self) -> String {
+        self.collecting.take().map(|collecting| collecting.join().unwrap());
+        self.stderr()
     }
 
     /// Returns a slot's state, of `/slots`.
@@ -256,10 +264,10 @@ impl Iterator for Events {
 }
 
 /// Collects what a program writes, so that it does not wait for a reader.
-fn collect(from: ChildStderr) -> Arc<Mutex<String>> {
+fn collect(from: ChildStderr) -> (Arc<Mutex<String>>, JoinHandle<()>) {
     let text = Arc::new(Mutex::new(String::new()));
     let collected = text.clone();
-    thread::spawn(move || {
+    let collecting = thread::spawn(move || {
         for line in BufReader::new(from).lines() {
             let Ok(line) = line else { return };
             let mut text = collected.lock().unwrap();
@@ -267,5 +275,5 @@ fn collect(from: ChildStderr) -> Arc<Mutex<String>> {
             text.push('\n');
         }
     });
-    text
+    (text, collecting)
 }

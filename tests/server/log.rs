@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::server::harness::{PROMPT, Server, serve};
 
 /// Returns the lines of a JSON log of requests to a path, when there are as many as expected.
-fn lines(server: &Server, path: &str, count: usize) -> Vec<Value> {
+pub fn lines(server: &Server, path: &str, count: usize) -> Vec<Value> {
     let lines = |server: &Server| -> Vec<Value> {
         let text = server.stderr();
         let lines = text.lines().map(|line| rope_cpu::json::parse(line).expect(line));

@@ -84,13 +84,14 @@ fn a_silent_stream_gets_signs_of_life() {
     let mut endless = server.stream("/completion", json!({ "prompt": PROMPT, "n_predict": -1 }));
     endless.next().unwrap();
     let messages = json!([{ "role": "user", "content": PROMPT }]);
-    for (path, body, sign) in [
+    let streams = [
         ("/v1/chat/completions", json!({ "messages": messages }), r#""delta":{}"#),
         ("/v1/messages", json!({ "messages": messages, "max_tokens": 1 }), r#""type":"ping""#),
         ("/v1/responses", json!({ "input": PROMPT }), r#""type":"response.in_progress""#),
         ("/v1/completions", json!({ "prompt": PROMPT }), r#""text":"""#),
-    ] {
-        let events = server.stream(path, body);
+    ]
+    .map(|(path, body, sign)| (path, server.stream(path, body), sign));
+    for (path, events, sign) in streams {
         let signs = events.filter(|event| event.to_string().contains(sign));
         assert_eq!(signs.take(3).count(), 3, "{path}");
     }
