@@ -1,6 +1,6 @@
 //! `generate` of the library, on a real model.
 
-use std::{ops::ControlFlow, path::PathBuf};
+use std::ops::ControlFlow;
 
 use rope_cpu::{
     Token,
@@ -14,6 +14,7 @@ use rope_cpu::{
     sample::{Sampler, Settings, temperature},
     tokenizer::{Ends, Special, Tokenizer},
 };
+use rope_cpu_testing::models::fetched;
 
 const PROMPT: &str = "The capital of France is";
 
@@ -40,16 +41,9 @@ impl Generator {
 }
 
 /// Runs `test` with a function that creates generators of a given context, and the tokenizer. Without
-/// the model file the test is skipped, or fails if CI=true.
+/// the model file the test is skipped.
 fn with_model(test: impl Fn(&dyn Fn(usize) -> Generator, &Tokenizer)) {
-    let path =
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("models/SmolLM2-135M-Instruct.Q4_1.gguf");
-    if !path.exists() {
-        let missing = format!("{} is missing: scripts/fetch-models fetches it", path.display());
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "{missing}");
-        eprintln!("skipped: {missing}");
-        return;
-    }
+    let Some(path) = fetched("SmolLM2-135M-Instruct.Q4_1.gguf", "fetch-models") else { return };
     let model = Model::open(&path).unwrap();
     let tokenizer = model.tokenizer().unwrap();
     let make = |context| {

@@ -15,8 +15,15 @@ use crate::model::{
 };
 use rope_cpu_testing::{
     builder::{Builder, F32, STRING, U32, string},
+    on_every_family,
     tiny::{Tiny, files::add_tensor},
 };
+
+on_every_family!(
+    computes_what_merged_weights_would,
+    adapters_beside_weights_in_blocks_compute_what_merged_weights_would,
+    a_sequence_has_the_bits_of_a_model_opened_with_its_scales,
+);
 
 /// The bound of `architectures`, for two layers: one more product of 5 terms does not round by more.
 const BOUND: f32 = 1e-4;
@@ -31,18 +38,15 @@ fn once(tiny: &Tiny, scale: f32) -> Vec<Vec<f32>> {
     adapted(tiny, &[(tiny.adapter(), scale)], &How::default())
 }
 
-#[test]
-fn all_compute_what_merged_weights_would() {
-    for (name, tiny) in Tiny::all() {
-        let merged = Tiny { merged: SCALE, ..tiny.clone() };
-        let found = once(&tiny, SCALE);
-        let error = difference(&expected(&merged), &found);
-        // A layer with latents has up to twice as many products in a row: seven, where others have four.
-        let layers = tiny.layers.max(2) * (1 + usize::from(tiny.latent.is_some()));
-        assert!(error < BOUND * layers as f32 / 2.0, "{name}: {error}");
-        let without = expected(&tiny);
-        assert!(difference(&without, &found) > 1000.0 * BOUND, "{name}: no effect");
-    }
+fn computes_what_merged_weights_would(name: &str, tiny: Tiny) {
+    let merged = Tiny { merged: SCALE, ..tiny.clone() };
+    let found = once(&tiny, SCALE);
+    let error = difference(&expected(&merged), &found);
+    // A layer with latents has up to twice as many products in a row: seven, where others have four.
+    let layers = tiny.layers.max(2) * (1 + usize::from(tiny.latent.is_some()));
+    assert!(error < BOUND * layers as f32 / 2.0, "{name}: {error}");
+    let without = expected(&tiny);
+    assert!(difference(&without, &found) > 1000.0 * BOUND, "{name}: no effect");
 }
 
 /// Products with F16 convert the weights to F32, so the bound is the same.
@@ -62,20 +66,17 @@ fn adapters_in_f16_compute_what_merged_weights_would() {
 
 /// A and B are floats, which multiply activations that are not quantized. Only the inputs of the
 /// weights in blocks are quantized, as without an adapter.
-#[test]
-fn adapters_beside_weights_in_blocks_compute_what_merged_weights_would() {
-    for (name, tiny) in Tiny::all() {
-        let tiny = tiny.in_blocks();
-        let merged = Tiny { merged: SCALE, ..tiny.clone() };
-        let expected = expected(&merged);
-        for &micro_batch in How::micro_batches(&tiny) {
-            let how = How { micro_batch, ..How::default() };
-            let error = apart(&expected, &adapted(&tiny, &[(tiny.adapter(), SCALE)], &how));
-            assert!(error < rounding(&tiny), "{name}, {micro_batch}: {error}");
-        }
-        let without = apart(&expected, &once(&tiny, 0.0));
-        assert!(without > 4.0 * ROUNDING, "{name}: no effect: {without}");
+fn adapters_beside_weights_in_blocks_compute_what_merged_weights_would(name: &str, tiny: Tiny) {
+    let tiny = tiny.in_blocks();
+    let merged = Tiny { merged: SCALE, ..tiny.clone() };
+    let expected = expected(&merged);
+    for &micro_batch in How::micro_batches(&tiny) {
+        let how = How { micro_batch, ..How::default() };
+        let error = apart(&expected, &adapted(&tiny, &[(tiny.adapter(), SCALE)], &how));
+        assert!(error < rounding(&tiny), "{name}, {micro_batch}: {error}");
     }
+    let without = apart(&expected, &once(&tiny, 0.0));
+    assert!(without > 4.0 * ROUNDING, "{name}: no effect: {without}");
 }
 
 /// `scripts/make-architecture-golden` writes the same models and adapters.
@@ -426,29 +427,26 @@ fn another_adapter_is_another_model() {
     assert_eq!(all[1], of(&alpha, 0.5));
 }
 
-#[test]
-fn a_sequence_has_the_bits_of_a_model_opened_with_its_scales() {
-    for (name, tiny) in Tiny::all() {
-        let two = |a, b| [(tiny.adapter(), a), (tiny.adapter(), b)];
-        let opened = |a, b| adapted(&tiny, &two(a, b), &How::default());
-        let [first, second, none] = [opened(1.0, 0.25), opened(SCALE, -0.5), opened(0.0, 0.0)];
-        assert!(difference(&first, &second) > 1000.0 * BOUND, "{name}");
-        with_adapters(&tiny, &two(1.0, 0.25), &How::default(), |session| {
-            let all = tokens(&tiny, TOKENS);
-            assert_eq!(session.adapter_scales(), [1.0, 0.25]);
-            assert!(logits(session, &all) == first, "{name}");
-            for (scales, expected) in
-                [([SCALE, -0.5], &second), ([0.0, 0.0], &none), ([1.0, 0.25], &first)]
-            {
-                session.set_adapter_scales(&scales).unwrap();
-                assert!(session.tokens().is_empty(), "{name}");
-                assert!(logits(session, &all) == *expected, "{name}: {scales:?}");
-                // Equal scales change nothing.
-                session.set_adapter_scales(&scales).unwrap();
-                assert_eq!(session.tokens(), all, "{name}");
-            }
-        });
-    }
+fn a_sequence_has_the_bits_of_a_model_opened_with_its_scales(name: &str, tiny: Tiny) {
+    let two = |a, b| [(tiny.adapter(), a), (tiny.adapter(), b)];
+    let opened = |a, b| adapted(&tiny, &two(a, b), &How::default());
+    let [first, second, none] = [opened(1.0, 0.25), opened(SCALE, -0.5), opened(0.0, 0.0)];
+    assert!(difference(&first, &second) > 1000.0 * BOUND, "{name}");
+    with_adapters(&tiny, &two(1.0, 0.25), &How::default(), |session| {
+        let all = tokens(&tiny, TOKENS);
+        assert_eq!(session.adapter_scales(), [1.0, 0.25]);
+        assert!(logits(session, &all) == first, "{name}");
+        for (scales, expected) in
+            [([SCALE, -0.5], &second), ([0.0, 0.0], &none), ([1.0, 0.25], &first)]
+        {
+            session.set_adapter_scales(&scales).unwrap();
+            assert!(session.tokens().is_empty(), "{name}");
+            assert!(logits(session, &all) == *expected, "{name}: {scales:?}");
+            // Equal scales change nothing.
+            session.set_adapter_scales(&scales).unwrap();
+            assert_eq!(session.tokens(), all, "{name}");
+        }
+    });
 }
 
 /// Reads a token into each of two sequences, in one step.

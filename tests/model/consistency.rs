@@ -14,9 +14,12 @@ use crate::model::{
     session::{How, difference, logits, mean_difference, tokens, with_session},
 };
 use rope_cpu_testing::{
+    on_every_family,
     reference::{Frequencies, forward},
     tiny::Tiny,
 };
+
+on_every_family!(micro_batches_of_any_size_give_the_same_bits);
 
 /// Twice the bound of `meaning`: two ways to round are each that far from the exact result.
 const BOUND: f32 = 2e-4;
@@ -44,15 +47,12 @@ fn any_number_of_threads_gives_the_same_bits() {
 /// Sizes of batches that end with a whole tile, a part of one, or a single token.
 const MICRO_BATCHES: [usize; 6] = [2, 3, 7, 31, 100, 256];
 
-#[test]
-fn micro_batches_of_any_size_give_the_same_bits() {
-    for (name, tiny) in Tiny::all() {
-        for tiny in [tiny.clone(), tiny.in_blocks()] {
-            let of = |micro_batch| run(&tiny, &How { micro_batch, ..How::default() }, 300);
-            let whole = of(512);
-            for micro_batch in MICRO_BATCHES {
-                assert!(whole == of(micro_batch), "{name}, {micro_batch}");
-            }
+fn micro_batches_of_any_size_give_the_same_bits(name: &str, tiny: Tiny) {
+    for tiny in [tiny.clone(), tiny.in_blocks()] {
+        let of = |micro_batch| run(&tiny, &How { micro_batch, ..How::default() }, 300);
+        let whole = of(512);
+        for micro_batch in MICRO_BATCHES {
+            assert!(whole == of(micro_batch), "{name}, {micro_batch}");
         }
     }
 }

@@ -8,10 +8,11 @@ use rope_cpu::{
 
 use crate::model::{
     cache_types::step,
-    position,
+    position::{self, on_every_rule},
     session::{How, difference, logits, mean_difference, tokens, with_session},
 };
 use rope_cpu_testing::{
+    on_each_case,
     reference::{Frequencies, Rules, forward_by},
     tiny::Tiny,
 };
@@ -110,26 +111,31 @@ impl Case {
     }
 }
 
-#[test]
-fn each_method_is_what_its_definition_says() {
+on_each_case!(each_method_is_what_its_definition_says {
+    llama(Tiny::llama()),
+    gemma3(Tiny::gemma3()),
+    capped(Tiny::capped()),
+    latent(Tiny::latent()),
     // Layers that do not rotate attend to the keys that a method permits.
-    let smollm3 = Tiny { layers: 4, ..Tiny::named("smollm3") };
-    let gemma4 = Tiny { window: Some((40, 3)), ..Tiny::named("gemma4") };
-    for tiny in [Tiny::llama(), Tiny::gemma3(), Tiny::capped(), Tiny::latent(), smollm3, gemma4] {
-        for case in Case::all() {
-            let (expected, scaling) = (case.expected(&tiny, 560), case.flags.scaling());
-            let of = |micro_batch| case.found(&tiny, &How { micro_batch, ..case.how() }, 560);
-            let whole = of(560);
-            // Each layer with peaked attention multiplies the rounding errors of those before it; a model
-            // of four layers that all rotate has the same.
-            let bound = if tiny.layers > 3 { 10.0 * BOUND } else { BOUND };
-            for found in [&whole, &of(1)] {
-                let apart = difference(&expected, found);
-                assert!(apart < bound, "{scaling:?}: {apart}");
-            }
-            for micro_batch in [7, 64] {
-                assert!(whole == of(micro_batch), "{scaling:?}, {micro_batch}");
-            }
+    smollm3(Tiny { layers: 4, ..Tiny::named("smollm3") }),
+    gemma4(Tiny { window: Some((40, 3)), ..Tiny::named("gemma4") }),
+});
+
+fn each_method_is_what_its_definition_says(name: &str, tiny: Tiny) {
+    for case in Case::all() {
+        let expected = case.expected(&tiny, 560);
+        let name = format!("{name}, {:?}", case.flags.scaling());
+        let of = |micro_batch| case.found(&tiny, &How { micro_batch, ..case.how() }, 560);
+        let whole = of(560);
+        // Each layer with peaked attention multiplies the rounding errors of those before it; a model
+        // of four layers that all rotate has the same.
+        let bound = if tiny.layers > 3 { 10.0 * BOUND } else { BOUND };
+        for found in [&whole, &of(1)] {
+            let apart = difference(&expected, found);
+            assert!(apart < bound, "{name}: {apart}");
+        }
+        for micro_batch in [7, 64] {
+            assert!(whole == of(micro_batch), "{name}, {micro_batch}");
         }
     }
 }
@@ -176,29 +182,29 @@ fn attention_sinks_number_what_is_left() {
     }
 }
 
+on_every_rule!(attention_sinks_end_what_follows_the_length);
+
 /// Frequencies that depend on the length, and queries that grow with it, use the same positions: if
 /// the context rolls they stay the positions of a full context.
-#[test]
-fn attention_sinks_end_what_follows_the_length() {
+fn attention_sinks_end_what_follows_the_length(name: &str) {
+    let case = position::Case::named(name);
     // Three grid lines beyond the trained length of these cases.
     let context = 200;
-    for case in position::Case::all() {
-        let rules = Rules {
-            place: &|i, j| number(context, i, j),
-            frequencies: &|i| (case.frequencies)(case.effective(i.min(context - 1))),
-            distance: &|i, j| Some((i - j) as f64),
-            query_scale: &|place| case.query_scale(place),
-        };
-        let window = Frequencies::new(&case.tiny, 1.0).window;
-        let tokens = tokens(&case.tiny, 560);
-        let expected = forward_by(&case.tiny, &rules, &window, &tokens);
-        for micro_batch in [1, 7, 64] {
-            let flags = case.flags.clone().with(&ATTENTION_SINKS, SINKS);
-            let how = How { micro_batch, context, flags, ..How::default() };
-            let found = with_session(&case.tiny, &how, |session| how.read(session, &tokens));
-            let apart = difference(&expected, &found);
-            assert!(apart < BOUND, "{:?}, {micro_batch}: {apart}", case.flags);
-        }
+    let rules = Rules {
+        place: &|i, j| number(context, i, j),
+        frequencies: &|i| (case.frequencies)(case.effective(i.min(context - 1))),
+        distance: &|i, j| Some((i - j) as f64),
+        query_scale: &|place| case.query_scale(place),
+    };
+    let window = Frequencies::new(&case.tiny, 1.0).window;
+    let tokens = tokens(&case.tiny, 560);
+    let expected = forward_by(&case.tiny, &rules, &window, &tokens);
+    for micro_batch in [1, 7, 64] {
+        let flags = case.flags.clone().with(&ATTENTION_SINKS, SINKS);
+        let how = How { micro_batch, context, flags, ..How::default() };
+        let found = with_session(&case.tiny, &how, |session| how.read(session, &tokens));
+        let apart = difference(&expected, &found);
+        assert!(apart < BOUND, "{:?}, {micro_batch}: {apart}", case.flags);
     }
 }
 

@@ -15,6 +15,7 @@ use crate::model::{
 };
 use rope_cpu_testing::{
     builder::{ARRAY, Builder, STRING, U32, string, strings},
+    on_families,
     reference::{Frequencies, forward, logits_of_embedding},
     tiny::{Function, Tiny, files::add_tensor},
 };
@@ -102,13 +103,12 @@ fn whole() -> How {
     How { micro_batch: 1100, context: 1100, ..How::default() }
 }
 
-#[test]
-fn encoders_compute_what_their_definition_says() {
-    for (name, tiny) in Tiny::encoders() {
-        for count in LENGTHS {
-            let error = difference(&expected(&tiny, count), &found(&tiny, &whole(), count));
-            assert!(error < DEFINITION_BOUND, "{name}, {count} tokens: {error}");
-        }
+on_families!(computes_what_its_definition_says: gemma_embedding bert nomic_bert);
+
+fn computes_what_its_definition_says(name: &str, tiny: Tiny) {
+    for count in LENGTHS {
+        let error = difference(&expected(&tiny, count), &found(&tiny, &whole(), count));
+        assert!(error < DEFINITION_BOUND, "{name}, {count} tokens: {error}");
     }
 }
 
@@ -156,25 +156,23 @@ fn every_feature_of_an_encoder_matters() {
     without("gemma-embedding", "the scale of embeddings", &|t| t.factors = [1.0; 3]);
 }
 
+on_families!(texts_have_the_bits_that_they_have_alone: gemma_embedding bert nomic_bert);
+
 /// Texts that do not fit in a step wait for the next one.
-#[test]
-fn texts_have_the_bits_that_they_have_alone() {
-    for (name, tiny) in Tiny::encoders() {
-        for tiny in [tiny.clone(), tiny.in_blocks()] {
-            let all: Vec<_> = LENGTHS.map(|count| tokens(&tiny, count)).into();
-            let texts: Vec<_> = all.iter().map(|text| &text[..]).collect();
-            for cache in [CacheType::F32, CacheType::F16, CacheType::Q8_0] {
-                let (keys, values) = (cache, cache);
-                let how = How { keys, values, ..whole() };
-                let alone: Vec<_> =
-                    LENGTHS.iter().map(|count| found(&tiny, &how, *count)).collect();
-                for (micro_batch, threads) in [(1100, 1), (1100, 3), (1101, 2), (2000, 2)] {
-                    let how = How { micro_batch, threads, ..how.clone() };
-                    with_engine(&tiny, &how, |engine| {
-                        engine.limit_step(16);
-                        assert!(embed(engine, &texts).unwrap() == alone, "{name}, {micro_batch}");
-                    });
-                }
+fn texts_have_the_bits_that_they_have_alone(name: &str, tiny: Tiny) {
+    for tiny in [tiny.clone(), tiny.in_blocks()] {
+        let all: Vec<_> = LENGTHS.map(|count| tokens(&tiny, count)).into();
+        let texts: Vec<_> = all.iter().map(|text| &text[..]).collect();
+        for cache in [CacheType::F32, CacheType::F16, CacheType::Q8_0] {
+            let (keys, values) = (cache, cache);
+            let how = How { keys, values, ..whole() };
+            let alone: Vec<_> = LENGTHS.iter().map(|count| found(&tiny, &how, *count)).collect();
+            for (micro_batch, threads) in [(1100, 1), (1100, 3), (1101, 2), (2000, 2)] {
+                let how = How { micro_batch, threads, ..how.clone() };
+                with_engine(&tiny, &how, |engine| {
+                    engine.limit_step(16);
+                    assert!(embed(engine, &texts).unwrap() == alone, "{name}, {micro_batch}");
+                });
             }
         }
     }

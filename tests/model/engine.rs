@@ -10,7 +10,9 @@ use crate::model::{
     position,
     session::{How, tokens, with_engine, with_model},
 };
-use rope_cpu_testing::tiny::Tiny;
+use rope_cpu_testing::{on_every_family, tiny::Tiny};
+
+on_every_family!(sequences_are_as_alone);
 
 /// The tokens of a sequence: prompts and answers in turn, each with its role.
 type Script = Vec<(Role, Vec<u32>)>;
@@ -141,18 +143,20 @@ fn check(name: &str, tiny: &Tiny, how: &How) {
     });
 }
 
-#[test]
-fn sequences_of_every_architecture_are_as_alone() {
-    let narrower = Tiny { narrower: 32, ..Tiny::named("llama") };
-    for (name, tiny) in Tiny::all().into_iter().chain([("narrower layers", narrower)]) {
-        // LongRoPE's default policy computes a sequence again when it is longer.
-        let policy = tiny.long_rope.map(|_| "position");
-        let flags = Flags::default().with_some(&POLICY, policy);
-        let how = How { flags, ..How::default() };
-        for tiny in [tiny.clone(), tiny.in_blocks()] {
-            check(name, &tiny, &how);
-        }
+fn sequences_are_as_alone(name: &str, tiny: Tiny) {
+    // LongRoPE's default policy computes a sequence again when it is longer.
+    let policy = tiny.long_rope.map(|_| "position");
+    let flags = Flags::default().with_some(&POLICY, policy);
+    let how = How { flags, ..How::default() };
+    for tiny in [tiny.clone(), tiny.in_blocks()] {
+        check(name, &tiny, &how);
     }
+}
+
+#[test]
+fn sequences_of_narrower_layers_are_as_alone() {
+    let narrower = Tiny { narrower: 32, ..Tiny::named("llama") };
+    sequences_are_as_alone("narrower layers", narrower);
 }
 
 #[test]

@@ -24,6 +24,25 @@ const BOUND: f32 = 2e-4;
 const TRAINED: usize = 100;
 const STEP: usize = 32;
 
+/// Defines a test for each of [`Case::all`] from `check: fn(&str)`, which gets the name of a case.
+macro_rules! on_every_rule {
+    ($check:ident) => {
+        rope_cpu_testing::on_each_case!($check {
+            dynamic(),
+            dynamic_of_gemma3(),
+            first_of_fu(),
+            second_of_fu(),
+            dynamic_yarn(),
+            dynamic_yarn_of_gemma3(),
+            long_rope(),
+            clex(),
+            dynamic_with_log_n(),
+            dynamic_yarn_with_log_n(),
+        });
+    };
+}
+pub(crate) use on_every_rule;
+
 /// A rule: the model, the flags, and the frequencies and attention scale by effective length.
 pub struct Case {
     pub tiny: Tiny,
@@ -38,22 +57,34 @@ pub struct Case {
 const TARGET: usize = 130;
 
 impl Case {
-    /// Returns every rule that depends on the length.
-    pub fn all() -> Vec<Case> {
+    fn with_names() -> Vec<(&'static str, Case)> {
         let tiny = Tiny { context: TRAINED, ..Tiny::llama() };
         let gemma = Tiny { context: TRAINED, ..Tiny::gemma3() };
         vec![
-            Case::dynamic(&tiny, None),
-            Case::dynamic(&gemma, None),
-            Case::dynamic(&tiny, Some("fu1")),
-            Case::dynamic(&tiny, Some("fu2")),
-            Case::dynamic_yarn(&tiny),
-            Case::dynamic_yarn(&gemma),
-            Case::long_rope(),
-            Case::clex(&tiny),
-            Case::log_n(Case::dynamic(&tiny, None)),
-            Case::log_n(Case::dynamic_yarn(&gemma)),
+            ("dynamic", Case::dynamic(&tiny, None)),
+            ("dynamic_of_gemma3", Case::dynamic(&gemma, None)),
+            ("first_of_fu", Case::dynamic(&tiny, Some("fu1"))),
+            ("second_of_fu", Case::dynamic(&tiny, Some("fu2"))),
+            ("dynamic_yarn", Case::dynamic_yarn(&tiny)),
+            ("dynamic_yarn_of_gemma3", Case::dynamic_yarn(&gemma)),
+            ("long_rope", Case::long_rope()),
+            ("clex", Case::clex(&tiny)),
+            ("dynamic_with_log_n", Case::log_n(Case::dynamic(&tiny, None))),
+            ("dynamic_yarn_with_log_n", Case::log_n(Case::dynamic_yarn(&gemma))),
         ]
+    }
+
+    /// Returns every rule that depends on the length.
+    pub fn all() -> Vec<Case> {
+        Case::with_names().into_iter().map(|(_, case)| case).collect()
+    }
+
+    /// Returns the rule of a test of [`on_every_rule`].
+    pub fn named(name: &str) -> Case {
+        let mut all = Case::with_names();
+        assert_eq!(all.len(), 10, "on_every_rule lists them");
+        let at = all.iter().position(|(one, _)| *one == name).unwrap();
+        all.swap_remove(at).1
     }
 
     fn new(tiny: &Tiny, flags: Flags, of: impl Fn(usize) -> (Vec<f64>, f64) + 'static) -> Case {

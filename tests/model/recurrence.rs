@@ -13,6 +13,7 @@ use rope_cpu::{
 use crate::model::session::{How, load, logits, tokens, with_engine, with_model, with_session};
 use rope_cpu_testing::{
     builder::{ARRAY, Builder, U32, array},
+    on_families,
     tiny::{Tiny, files::add_tensor},
 };
 
@@ -257,52 +258,50 @@ fn a_file_without_the_state_of_its_end_is_damaged() {
     });
 }
 
+on_families!(an_agent_reads_less_than_a_twentieth_again: lfm2 qwen35 falcon_h1);
+
 /// Twenty turns of an agent behind 8,000 tokens of instructions and tools. Each prompt repeats the
 /// conversation without the thought of the last answer; some change an earlier message.
-#[test]
-fn an_agent_reads_less_than_a_twentieth_again() {
-    for name in ["lfm2", "qwen35", "falcon-h1"] {
-        let tiny = Tiny::named(name);
-        let text = |seed: usize, n: usize| -> Vec<u32> {
-            let all = (0..n).map(|i| (i * i + 13 * i * seed + seed * seed) % 251);
-            all.map(|token| token as u32 % tiny.vocabulary as u32).collect()
-        };
-        let how = How { micro_batch: 256, context: 1 << 14, ..How::default() };
-        with_engine(&tiny, &how, |engine| {
-            let mut messages = vec![text(1, 8000)];
-            let (mut sequence, mut read_tokens, mut again) = (engine.sequence(), 0, 0);
-            for turn in 2..22 {
-                messages.push(text(turn, 60 + 7 * turn));
-                if turn % 6 == 0 {
-                    let edited = messages.len() - 4;
-                    messages[edited].truncate(30);
-                }
-                // The start of an answer, which opens a thought.
-                let all = [messages.concat(), vec![1, 2, 3, 4, 5]].concat();
-                let shared = common_prefix(sequence.tokens(), &all).min(all.len() - 1);
-                let reused = engine.reuse(&mut sequence, shared, all.len());
-                read_tokens += all.len();
-                again += shared - reused;
-                let found = read(engine, &mut [prompt(&mut sequence, &all[reused..])]);
-                if turn == 21 {
-                    let mut fresh = engine.sequence();
-                    let whole = read(engine, &mut [prompt(&mut fresh, &all)]);
-                    assert!(found[0].last() == whole[0].last(), "{name}");
-                }
-                // The thought and the answer.
-                let (thought, answer) = (text(50 + turn, 40), text(80 + turn, 50));
-                for token in [&thought[..], &answer].concat() {
-                    let role = Role::Answer;
-                    let tokens = &[token][..];
-                    let mut feeds = [Feed { role, tokens, ..prompt(&mut sequence, &[]) }];
-                    engine.step(&mut feeds, &mut |_, _, _| {}).unwrap();
-                }
-                messages.push(answer);
+fn an_agent_reads_less_than_a_twentieth_again(name: &str, tiny: Tiny) {
+    let text = |seed: usize, n: usize| -> Vec<u32> {
+        let all = (0..n).map(|i| (i * i + 13 * i * seed + seed * seed) % 251);
+        all.map(|token| token as u32 % tiny.vocabulary as u32).collect()
+    };
+    let how = How { micro_batch: 256, context: 1 << 14, ..How::default() };
+    with_engine(&tiny, &how, |engine| {
+        let mut messages = vec![text(1, 8000)];
+        let (mut sequence, mut read_tokens, mut again) = (engine.sequence(), 0, 0);
+        for turn in 2..22 {
+            messages.push(text(turn, 60 + 7 * turn));
+            if turn % 6 == 0 {
+                let edited = messages.len() - 4;
+                messages[edited].truncate(30);
             }
-            assert!(20 * again < read_tokens, "{name}: {again} of {read_tokens}");
-            assert!(again > 0, "{name}: nothing departed");
-        });
-    }
+            // The start of an answer, which opens a thought.
+            let all = [messages.concat(), vec![1, 2, 3, 4, 5]].concat();
+            let shared = common_prefix(sequence.tokens(), &all).min(all.len() - 1);
+            let reused = engine.reuse(&mut sequence, shared, all.len());
+            read_tokens += all.len();
+            again += shared - reused;
+            let found = read(engine, &mut [prompt(&mut sequence, &all[reused..])]);
+            if turn == 21 {
+                let mut fresh = engine.sequence();
+                let whole = read(engine, &mut [prompt(&mut fresh, &all)]);
+                assert!(found[0].last() == whole[0].last(), "{name}");
+            }
+            // The thought and the answer.
+            let (thought, answer) = (text(50 + turn, 40), text(80 + turn, 50));
+            for token in [&thought[..], &answer].concat() {
+                let role = Role::Answer;
+                let tokens = &[token][..];
+                let mut feeds = [Feed { role, tokens, ..prompt(&mut sequence, &[]) }];
+                engine.step(&mut feeds, &mut |_, _, _| {}).unwrap();
+            }
+            messages.push(answer);
+        }
+        assert!(20 * again < read_tokens, "{name}: {again} of {read_tokens}");
+        assert!(again > 0, "{name}: nothing departed");
+    });
 }
 
 /// Shifts evict keys and values. The state goes on, and so does a sequence that was truncated.

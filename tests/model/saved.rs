@@ -8,7 +8,9 @@ use rope_cpu::{
 };
 
 use crate::model::session::{How, difference, load, logits, tokens, with_session};
-use rope_cpu_testing::{builder::Builder, tiny::Tiny};
+use rope_cpu_testing::{builder::Builder, on_every_family, tiny::Tiny};
+
+on_every_family!(goes_on_with_the_same_bits);
 
 const MODEL: u128 = 17;
 
@@ -51,39 +53,36 @@ fn a_session_goes_on_with_the_same_bits() {
 }
 
 /// A session of any family goes on from a file, as a copy, and after other tokens were removed.
-#[test]
-fn every_family_goes_on_with_the_same_bits() {
+fn goes_on_with_the_same_bits(name: &str, tiny: Tiny) {
     let how = How::default();
-    for (name, tiny) in Tiny::all() {
-        let all = tokens(&tiny, 300);
-        let (head, tail) = all.split_at(270);
-        let expected = with_session(&tiny, &how, |session| {
-            logits(session, head);
-            logits(session, tail)
-        });
-        let mut file = Vec::new();
-        with_session(&tiny, &how, |session| {
-            session.retain_from(270);
-            logits(session, head);
-            assert_eq!(session.save(MODEL, 270, &mut file).unwrap(), 270, "{name}");
-            let sequence = session.parts().1;
-            let (mut copy, mut found) = (sequence.clone(), Vec::new());
-            logits(session, &all[..40]);
-            let (engine, role, output) = (session.parts().0, Role::Prompt, Output::Logits);
-            let wanted = 0..usize::MAX;
-            let mut feeds = [Feed { sequence: &mut copy, tokens: tail, role, wanted, output }];
-            engine.step(&mut feeds, &mut |_, _, logits| found.push(logits.to_vec())).unwrap();
-            assert!(found == expected, "{name}, a copy");
-            assert_eq!(session.truncate(270), 270, "{name}");
-            assert!(logits(session, tail) == expected, "{name}, truncated");
-        });
-        with_session(&tiny, &how, |session| {
-            logits(session, &all[100..200]);
-            restore(session, &file).unwrap();
-            assert_eq!(session.tokens(), head, "{name}");
-            assert!(logits(session, tail) == expected, "{name}, restored");
-        });
-    }
+    let all = tokens(&tiny, 300);
+    let (head, tail) = all.split_at(270);
+    let expected = with_session(&tiny, &how, |session| {
+        logits(session, head);
+        logits(session, tail)
+    });
+    let mut file = Vec::new();
+    with_session(&tiny, &how, |session| {
+        session.retain_from(270);
+        logits(session, head);
+        assert_eq!(session.save(MODEL, 270, &mut file).unwrap(), 270, "{name}");
+        let sequence = session.parts().1;
+        let (mut copy, mut found) = (sequence.clone(), Vec::new());
+        logits(session, &all[..40]);
+        let (engine, role, output) = (session.parts().0, Role::Prompt, Output::Logits);
+        let wanted = 0..usize::MAX;
+        let mut feeds = [Feed { sequence: &mut copy, tokens: tail, role, wanted, output }];
+        engine.step(&mut feeds, &mut |_, _, logits| found.push(logits.to_vec())).unwrap();
+        assert!(found == expected, "{name}, a copy");
+        assert_eq!(session.truncate(270), 270, "{name}");
+        assert!(logits(session, tail) == expected, "{name}, truncated");
+    });
+    with_session(&tiny, &how, |session| {
+        logits(session, &all[100..200]);
+        restore(session, &file).unwrap();
+        assert_eq!(session.tokens(), head, "{name}");
+        assert!(logits(session, tail) == expected, "{name}, restored");
+    });
 }
 
 #[test]

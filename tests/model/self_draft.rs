@@ -17,7 +17,7 @@ use crate::model::{
     sparse::{self, shifting, tiny, with_engine},
     speculation::{Case, file},
 };
-use rope_cpu_testing::tiny::Tiny;
+use rope_cpu_testing::{on_each_case, tiny::Tiny};
 
 /// Drafts from 300 tokens on, with the fewest blocks.
 const DRAFTS: SparseAttention = SparseAttention { drafts_only: true, ..sparse::FEW };
@@ -112,29 +112,27 @@ fn answer(
     })
 }
 
-#[test]
-fn drafts_leave_nothing_behind() {
-    use CacheType::{F16, F32, Q8_0};
-    for (tiny, flags) in [
-        (tiny(), Flags::default()),
-        (tiny(), shifting()),
-        (tiny().in_blocks(), Flags::default()),
-        (Tiny { layers: 6, ..Tiny::gemma3() }, Flags::default()),
-        (Tiny { layers: 4, ..Tiny::named("qwen3moe") }, Flags::default()),
-        (Tiny { layers: 4, ..Tiny::named("qwen35") }, Flags::default()),
-        (Tiny { layers: 4, ..Tiny::named("qwen35") }, shifting()),
-    ] {
-        for cache in [F32, F16, Q8_0] {
-            let how = How { keys: cache, values: cache, flags: flags.clone(), ..How::default() };
-            let (logits, file, none) = answer(&tiny, &how, None, 5);
-            assert_eq!(none, [0; 2]);
-            for count in [1, 3, 9] {
-                let (found, bytes, [drafted, accepted]) = answer(&tiny, &how, Some(DRAFTS), count);
-                let name = format!("{} {cache:?}, {count} drafts", tiny.architecture);
-                assert!(found == logits, "{name}");
-                assert!(!file.is_empty() && bytes == file, "{name}");
-                assert!(0 < accepted && accepted < drafted, "{name}: {accepted} of {drafted}");
-            }
+on_each_case!(drafts_leave_nothing_behind {
+    llama(tiny(), Flags::default()),
+    llama_shifting(tiny(), shifting()),
+    llama_in_blocks(tiny().in_blocks(), Flags::default()),
+    gemma3(Tiny { layers: 6, ..Tiny::gemma3() }, Flags::default()),
+    qwen3moe(Tiny { layers: 4, ..Tiny::named("qwen3moe") }, Flags::default()),
+    qwen35(Tiny { layers: 4, ..Tiny::named("qwen35") }, Flags::default()),
+    qwen35_shifting(Tiny { layers: 4, ..Tiny::named("qwen35") }, shifting()),
+});
+
+fn drafts_leave_nothing_behind(name: &str, tiny: Tiny, flags: Flags) {
+    for cache in [CacheType::F32, CacheType::F16, CacheType::Q8_0] {
+        let how = How { keys: cache, values: cache, flags: flags.clone(), ..How::default() };
+        let (logits, file, none) = answer(&tiny, &how, None, 5);
+        assert_eq!(none, [0; 2]);
+        for count in [1, 3, 9] {
+            let (found, bytes, [drafted, accepted]) = answer(&tiny, &how, Some(DRAFTS), count);
+            let name = format!("{name}, {cache:?}, {count} drafts");
+            assert!(found == logits, "{name}");
+            assert!(!file.is_empty() && bytes == file, "{name}");
+            assert!(0 < accepted && accepted < drafted, "{name}: {accepted} of {drafted}");
         }
     }
 }
@@ -248,68 +246,93 @@ fn a_full_pool_has_no_drafts() {
     }
 }
 
+/// Returns a case with a prompt and an answer long enough for drafts.
+fn case(name: &'static str, tiny: Tiny, flags: Flags) -> Case {
+    let mut case = Case::flags(name, tiny, flags, 150);
+    (case.prompt, case.how.context) = (310, 1000);
+    case
+}
+
 #[test]
-fn generation_is_the_same_with_any_sampler() {
-    let case = |name, tiny, flags| {
-        let mut case = Case::flags(name, tiny, flags, 150);
-        (case.prompt, case.how.context) = (310, 1000);
-        case
-    };
-    let yarn = Flags::method("yarn");
-    let run = Flags::method("dynamic").with(&POLICY, "run");
-    let predicting = Tiny { layers: 4, ..Tiny::named("qwen35") };
-    let mut shifts = case("shifting", tiny(), shifting());
-    (shifts.how.context, shifts.limits.tokens_max) = (600, Some(500));
+fn greedy_generation_is_the_same() {
     let mut greedy = case("greedy", tiny(), Flags::default());
     greedy.settings = greedy.settings.with(&temperature::TEMPERATURE, 0.0);
+    generation_is_the_same(greedy);
+}
+
+#[test]
+fn sampled_generation_is_the_same() {
+    generation_is_the_same(case("sampled", tiny(), Flags::default()));
+}
+
+#[test]
+fn generation_by_yarn_is_the_same() {
+    generation_is_the_same(case("yarn", tiny(), Flags::method("yarn")));
+}
+
+#[test]
+fn generation_that_is_computed_again_is_the_same() {
+    let run = Flags::method("dynamic").with(&POLICY, "run");
+    generation_is_the_same(case("by run", tiny(), run));
+}
+
+#[test]
+fn generation_with_a_predictor_is_the_same() {
+    let predicting = Tiny { layers: 4, ..Tiny::named("qwen35") };
+    generation_is_the_same(case("predicting", predicting, Flags::default()));
+}
+
+#[test]
+fn generation_across_shifts_is_the_same() {
+    let mut shifts = case("shifting", tiny(), shifting());
+    (shifts.how.context, shifts.limits.tokens_max) = (600, Some(500));
+    generation_is_the_same(shifts);
+}
+
+#[test]
+fn generation_in_a_small_micro_batch_is_the_same() {
     let mut single = case("micro-batch of 5", tiny(), Flags::default());
     single.how.micro_batch = 5;
-    for case in [
-        greedy,
-        case("sampled", tiny(), Flags::default()),
-        case("yarn", tiny(), yarn),
-        case("by run", tiny(), run),
-        case("predicting", predicting, Flags::default()),
-        shifts,
-        single,
-    ] {
-        let file = file(&case.tiny);
-        let run = |drafts: bool, test: &mut dyn FnMut(&mut Session)| {
-            with_model(&file, &[], &case.how, |model, rope, options| {
-                let settings = if case.name == "greedy" { ALL_BLOCKS } else { DRAFTS };
-                let sparse_attention = drafts.then_some(settings);
-                let options = Options { sparse_attention, predict: drafts, ..options };
-                test(&mut Session::new(model, rope, options).unwrap());
-            });
-        };
-        let mut expected = None;
-        run(false, &mut |session| {
-            expected = Some(case.outcome(session, &mut Speculation::none()).0);
+    generation_is_the_same(single);
+}
+
+fn generation_is_the_same(case: Case) {
+    let file = file(&case.tiny);
+    let run = |drafts: bool, test: &mut dyn FnMut(&mut Session)| {
+        with_model(&file, &[], &case.how, |model, rope, options| {
+            let settings = if case.name == "greedy" { ALL_BLOCKS } else { DRAFTS };
+            let sparse_attention = drafts.then_some(settings);
+            let options = Options { sparse_attention, predict: drafts, ..options };
+            test(&mut Session::new(model, rope, options).unwrap());
         });
-        let expected = expected.unwrap();
-        for (others, count) in [
-            (false, Count::Always(1)),
-            (false, Count::Always(5)),
-            (true, Count::Always(4)),
-            (true, Count::UpTo(8)),
-        ] {
-            run(true, &mut |session| {
-                let own: Box<dyn Drafter> = Box::new(SelfDraft::default());
-                let first: [Box<dyn Drafter>; 2] =
-                    [Box::new(Lookup::default()), Box::new(Predictor::default())];
-                let drafters = first.into_iter().filter(|_| others).chain([own]).collect();
-                let mut speculation = Speculation::new(drafters, count);
-                for _ in 0..2 {
-                    session.truncate(0);
-                    let (found, (drafted, accepted)) = case.outcome(session, &mut speculation);
-                    assert!(found == expected, "{}:\n{found:?}\n{expected:?}", case.name);
-                    assert!(drafted > 0 || count == Count::UpTo(8), "{}", case.name);
-                    let all = case.name == "greedy" && !others && count != Count::UpTo(8);
-                    // The end may be the likeliest token, but the answer ignores it.
-                    assert!(!all || 10 * accepted > 9 * drafted, "{accepted} of {drafted}");
-                }
-            });
-        }
+    };
+    let mut expected = None;
+    run(false, &mut |session| {
+        expected = Some(case.outcome(session, &mut Speculation::none()).0);
+    });
+    let expected = expected.unwrap();
+    for (others, count) in [
+        (false, Count::Always(1)),
+        (false, Count::Always(5)),
+        (true, Count::Always(4)),
+        (true, Count::UpTo(8)),
+    ] {
+        run(true, &mut |session| {
+            let own: Box<dyn Drafter> = Box::new(SelfDraft::default());
+            let first: [Box<dyn Drafter>; 2] =
+                [Box::new(Lookup::default()), Box::new(Predictor::default())];
+            let drafters = first.into_iter().filter(|_| others).chain([own]).collect();
+            let mut speculation = Speculation::new(drafters, count);
+            for _ in 0..2 {
+                session.truncate(0);
+                let (found, (drafted, accepted)) = case.outcome(session, &mut speculation);
+                assert!(found == expected, "{}:\n{found:?}\n{expected:?}", case.name);
+                assert!(drafted > 0 || count == Count::UpTo(8), "{}", case.name);
+                let all = case.name == "greedy" && !others && count != Count::UpTo(8);
+                // The end may be the likeliest token, but the answer ignores it.
+                assert!(!all || 10 * accepted > 9 * drafted, "{accepted} of {drafted}");
+            }
+        });
     }
 }
 

@@ -10,10 +10,11 @@ use rope_cpu::{
 
 use crate::model::{
     cache_types::step,
-    position,
+    position::{self, on_every_rule},
     session::{How, difference, logits, mean_difference, tokens, with_session},
 };
 use rope_cpu_testing::{
+    on_each_case,
     reference::{Frequencies, Rules, forward_by},
     tiny::Tiny,
 };
@@ -103,45 +104,33 @@ impl Case {
         }
     }
 
-    fn all() -> Vec<Case> {
-        let scaling = |scaling| Flags::method(scaling);
-        let (llama, gemma) = (Tiny::llama, Tiny::gemma3);
-        let gemma4 = Tiny { window: Some((40, 3)), ..Tiny::named("gemma4") };
-        let rerope = scaling("rerope").with(&rerope::WINDOW, 40);
-        let without_log_n = rerope.clone().with(&LOG_N, false);
-        let window: fn(usize, usize) -> Option<f64> = |i, j| Some((i - j).min(40) as f64);
-        let leaky = scaling("leaky-rerope")
+    /// Returns the case of ReRoPE beyond a window of 40. By default its queries grow.
+    fn rerope(log_n: Option<bool>) -> Case {
+        let flags = Flags::method("rerope").with(&rerope::WINDOW, 40).with_some(&LOG_N, log_n);
+        let case = Case::fixed(Tiny::llama(), flags, |i, j| Some((i - j).min(40) as f64));
+        Case { log_n: log_n != Some(false), ..case }
+    }
+
+    fn leaky_rerope() -> Case {
+        let flags = Flags::method("leaky-rerope")
             .with(&rerope::WINDOW, 30)
             .with(&rerope::K, 7)
             .with(&LOG_N, false);
-        let infinite =
-            scaling("lm-infinite").with(&lm_infinite::GLOBAL, 5).with(&lm_infinite::LOCAL, 50);
-        let mut all = vec![
-            Case::fixed(llama(), Flags::default(), plainly),
-            Case::fixed(gemma(), Flags::default(), plainly),
-            Case::fixed(gemma4, Flags::default(), plainly),
-            Case::fixed(llama(), Flags::default().with(&LOG_N, true), plainly),
-            Case::fixed(llama(), without_log_n, window),
-            // By default its queries grow.
-            Case { log_n: true, ..Case::fixed(llama(), rerope, window) },
-            Case::fixed(llama(), leaky, |i, j| {
-                let d = (i - j) as f64;
-                Some(if d < 30.0 { d } else { 30.0 + (d - 30.0) / 7.0 })
-            }),
-            Case::self_extend(llama()),
-            Case::self_extend(gemma()),
-            Case::fixed(gemma(), infinite, |i, j| match i - j {
-                d if d < 50 => Some(d as f64),
-                _ if j < 5 => Some(50.0),
-                _ => None,
-            }),
-        ];
-        all.extend(["ntk", "ntk-mixed", "yarn", "llama3", "dprope"].map(Case::named));
-        for policy in Policy::ALL {
-            let followed = position::Case::all().into_iter();
-            all.extend(followed.map(|case| Case::by_length(case, policy)));
-        }
-        all
+        Case::fixed(Tiny::llama(), flags, |i, j| {
+            let d = (i - j) as f64;
+            Some(if d < 30.0 { d } else { 30.0 + (d - 30.0) / 7.0 })
+        })
+    }
+
+    fn lm_infinite() -> Case {
+        let flags = Flags::method("lm-infinite")
+            .with(&lm_infinite::GLOBAL, 5)
+            .with(&lm_infinite::LOCAL, 50);
+        Case::fixed(Tiny::gemma3(), flags, |i, j| match i - j {
+            d if d < 50 => Some(d as f64),
+            _ if j < 5 => Some(50.0),
+            _ => None,
+        })
     }
 
     fn expected(&self) -> Vec<Vec<f32>> {
@@ -176,24 +165,63 @@ impl Case {
     }
 }
 
+/// Cases that also read one token at a time, which takes long.
+const ONE_BY_ONE: [&str; 9] = [
+    "llama",
+    "log_n",
+    "leaky_rerope",
+    "lm_infinite",
+    "yarn",
+    "dynamic",
+    "second_of_fu",
+    "long_rope",
+    "dynamic_yarn_with_log_n",
+];
+
+on_each_case!(ten_shifts_are_what_their_definition_says {
+    llama(Case::fixed(Tiny::llama(), Flags::default(), plainly)),
+    gemma3(Case::fixed(Tiny::gemma3(), Flags::default(), plainly)),
+    gemma4({
+        let tiny = Tiny { window: Some((40, 3)), ..Tiny::named("gemma4") };
+        Case::fixed(tiny, Flags::default(), plainly)
+    }),
+    log_n(Case::fixed(Tiny::llama(), Flags::default().with(&LOG_N, true), plainly)),
+    rerope(Case::rerope(None)),
+    rerope_without_log_n(Case::rerope(Some(false))),
+    leaky_rerope(Case::leaky_rerope()),
+    self_extend(Case::self_extend(Tiny::llama())),
+    self_extend_of_gemma3(Case::self_extend(Tiny::gemma3())),
+    lm_infinite(Case::lm_infinite()),
+    ntk(Case::named("ntk")),
+    ntk_mixed(Case::named("ntk-mixed")),
+    yarn(Case::named("yarn")),
+    llama3(Case::named("llama3")),
+    dprope(Case::named("dprope")),
+});
+
 /// Kept keys do not change, later keys only move, and no key is scaled twice.
-#[test]
-fn ten_shifts_are_what_their_definition_says() {
-    for (i, case) in Case::all().into_iter().enumerate() {
-        let expected = case.expected();
-        let of = |micro_batch| case.found(&How { micro_batch, ..case.how() });
-        let close = |found: &[Vec<f32>]| {
-            let apart = difference(&expected, found);
-            assert!(apart < BOUND, "{:?}: {apart}", case.flags);
-        };
-        let found = of(64);
-        close(&found);
-        assert!(found == of(7), "{:?}", case.flags);
-        // Reading one token at a time takes long, so only every third case does it. With policy run
-        // all tokens would be recomputed.
-        if i.is_multiple_of(3) && case.flags.values.word(&POLICY) != Some("run") {
-            close(&of(1));
-        }
+fn ten_shifts_are_what_their_definition_says(name: &str, case: Case) {
+    let expected = case.expected();
+    let of = |micro_batch| case.found(&How { micro_batch, ..case.how() });
+    let close = |found: &[Vec<f32>]| {
+        let apart = difference(&expected, found);
+        assert!(apart < BOUND, "{name}: {apart}");
+    };
+    let found = of(64);
+    close(&found);
+    assert!(found == of(7), "{name}");
+    // With policy run all tokens would be recomputed.
+    if ONE_BY_ONE.contains(&name) && case.flags.values.word(&POLICY) != Some("run") {
+        close(&of(1));
+    }
+}
+
+on_every_rule!(ten_shifts_with_frequencies_that_follow_the_length);
+
+fn ten_shifts_with_frequencies_that_follow_the_length(name: &str) {
+    for policy in Policy::ALL {
+        let case = Case::by_length(position::Case::named(name), policy);
+        ten_shifts_are_what_their_definition_says(name, case);
     }
 }
 

@@ -20,12 +20,13 @@ use rope_cpu::{
 use crate::model::{
     assistant::load_assistant,
     engine::Random,
-    position,
+    position::{self, on_every_rule},
     scheduled::scheduled,
     session::{How, load, tokens, with_file, with_model},
 };
 use rope_cpu_testing::{
     builder::{ARRAY, Builder, I32, STRING, U32, array, string, strings},
+    on_each_case,
     tiny::Tiny,
 };
 
@@ -325,16 +326,15 @@ fn a_context_shifts_at_the_same_token() {
     }
 }
 
-#[test]
-fn frequencies_that_follow_the_length_change_at_the_same_token() {
-    for case in position::Case::all() {
-        let name = case.flags.scaling().map_or("longrope", |scaling| scaling.name);
-        for policy in ["position", "run"] {
-            let flags = case.flags.clone().with(&POLICY, policy);
-            let mut case = Case::flags(name, case.tiny.clone(), flags, 150);
-            case.prompt = 60;
-            case.check();
-        }
+on_every_rule!(frequencies_that_follow_the_length_change_at_the_same_token);
+
+fn frequencies_that_follow_the_length_change_at_the_same_token(name: &'static str) {
+    let case = position::Case::named(name);
+    for policy in ["position", "run"] {
+        let flags = case.flags.clone().with(&POLICY, policy);
+        let mut case = Case::flags(name, case.tiny.clone(), flags, 150);
+        case.prompt = 60;
+        case.check();
     }
 }
 
@@ -419,108 +419,95 @@ fn overwrite(file: &mut Builder, name: &str, values: &[f32]) {
     file.data[offset..][..bytes.len()].copy_from_slice(&bytes);
 }
 
-#[test]
-fn a_predictor_changes_nothing() {
-    let target = Tiny::named("qwen35");
-    let shifting = Flags { context_shift: true, ..Flags::default() };
-    let random = file(&target);
-    for (name, file, flags) in [
-        ("random", &random, Flags::default()),
-        ("moe", &file(&Tiny::named("qwen35moe")), Flags::default()),
-        ("shifting", &random, shifting),
-        ("yarn", &random, Flags::method("yarn")),
-        ("by position", &random, Flags::method("dynamic").with(&POLICY, "position")),
-        ("by run", &random, Flags::method("dynamic").with(&POLICY, "run")),
-        ("predictable", &predictable(&target), Flags::default()),
-    ] {
-        let mut case = Case::flags(name, target.clone(), flags, 400);
-        case.how.context = if case.how.flags.context_shift { 300 } else { 1000 };
-        if name == "predictable" {
-            case.settings = case.settings.with(&temperature::TEMPERATURE, 0.0);
-        }
-        let run = |predict, test: &mut dyn FnMut(&mut Session)| {
-            with_model(file, &[], &case.how, |model, rope, options| {
-                test(&mut Session::new(model, rope, Options { predict, ..options }).unwrap());
-            });
-        };
-        let mut expected = None;
-        run(false, &mut |session| {
-            expected = Some(case.outcome(session, &mut Speculation::none()).0);
-        });
-        let expected = expected.unwrap();
-        for (has_lookup, count) in [
-            (false, Count::Always(1)),
-            (false, Count::Always(4)),
-            (true, Count::Always(4)),
-            (false, Count::UpTo(DRAFTS_MAX)),
-        ] {
-            run(true, &mut |session| {
-                let lookup = has_lookup.then(|| Box::new(Lookup::default()) as Box<dyn Drafter>);
-                let own: Box<dyn Drafter> = Box::new(Predictor::default());
-                let mut speculation =
-                    Speculation::new(lookup.into_iter().chain([own]).collect(), count);
-                for _ in 0..2 {
-                    session.truncate(0);
-                    let (found, (drafted, accepted)) = case.outcome(session, &mut speculation);
-                    assert!(found == expected, "{name}:\n{found:?}\n{expected:?}");
-                    if let Count::Always(_) = count {
-                        assert!(drafted > 0, "{name}");
-                        let all = name == "predictable" && !has_lookup;
-                        assert!(!all || accepted + 4 >= drafted, "{accepted} of {drafted}");
-                    }
-                }
-            });
-        }
-    }
+on_each_case!(a_predictor_changes_nothing {
+    random(Tiny::named("qwen35"), Flags::default()),
+    moe(Tiny::named("qwen35moe"), Flags::default()),
+    shifting(Tiny::named("qwen35"), Flags { context_shift: true, ..Flags::default() }),
+    yarn(Tiny::named("qwen35"), Flags::method("yarn")),
+    by_position(Tiny::named("qwen35"), Flags::method("dynamic").with(&POLICY, "position")),
+    by_run(Tiny::named("qwen35"), Flags::method("dynamic").with(&POLICY, "run")),
+    right(Tiny::named("qwen35"), Flags::default()),
+});
+
+fn a_predictor_changes_nothing(name: &'static str, tiny: Tiny, flags: Flags) {
+    let file = if name == "right" { predictable(&tiny) } else { file(&tiny) };
+    let drafting = |_: &Model, options| Options { predict: true, ..options };
+    own_drafts_change_nothing(Case::flags(name, tiny, flags, 400), &file, &drafting);
 }
 
-#[test]
-fn an_assistant_changes_nothing() {
+on_each_case!(an_assistant_changes_nothing {
+    random(Flags::default()),
+    shifting(Flags { context_shift: true, ..Flags::default() }),
+    yarn(Flags::method("yarn")),
+    by_position(Flags::method("dynamic").with(&POLICY, "position")),
+    by_run(Flags::method("dynamic").with(&POLICY, "run")),
+    right(Flags::default()),
+});
+
+fn an_assistant_changes_nothing(name: &'static str, flags: Flags) {
     let target = Tiny::named("gemma4");
-    let shifting = Flags { context_shift: true, ..Flags::default() };
-    let (random, own) = (file(&target), target.assistant());
-    // Its embeddings and its output norm are the model's.
-    let like = Tiny { embedding: target.embedding, ..own.clone() };
-    let (random, own) = ((&random, &own.builder()), (&predictable(&target), &predictable(&like)));
-    for (name, (file, assistant), flags) in [
-        ("random", random, Flags::default()),
-        ("shifting", random, shifting),
-        ("yarn", random, Flags::method("yarn")),
-        ("by position", random, Flags::method("dynamic").with(&POLICY, "position")),
-        ("by run", random, Flags::method("dynamic").with(&POLICY, "run")),
-        ("predictable", own, Flags::default()),
-    ] {
-        let mut case = Case::flags(name, target.clone(), flags, 400);
-        case.how.context = if case.how.flags.context_shift { 300 } else { 1000 };
-        if name == "predictable" {
-            case.settings = case.settings.with(&temperature::TEMPERATURE, 0.0);
+    let own = target.assistant();
+    let (file, assistant) = match name {
+        // Its embeddings and its output norm are the model's.
+        "right" => {
+            let like = Tiny { embedding: target.embedding, ..own };
+            (predictable(&target), predictable(&like))
         }
-        let run = |assisted: bool, test: &mut dyn FnMut(&mut Session)| {
-            with_model(file, &[], &case.how, |model, rope, options| {
-                let assistant = load_assistant(assistant, model).unwrap().filter(|_| assisted);
-                test(&mut Session::new(model, rope, Options { assistant, ..options }).unwrap());
-            });
-        };
-        let mut expected = None;
-        run(false, &mut |session| {
-            expected = Some(case.outcome(session, &mut Speculation::none()).0);
+        _ => (file(&target), own.builder()),
+    };
+    let drafting = |model: &Model, options| {
+        let assistant = load_assistant(&assistant, model).unwrap();
+        assert!(assistant.is_some());
+        Options { assistant, ..options }
+    };
+    own_drafts_change_nothing(Case::flags(name, target, flags, 400), &file, &drafting);
+}
+
+/// Checks that drafts of the model itself give what none give. `drafting` returns the options with
+/// which it drafts. In the case `right`, its drafts are right.
+fn own_drafts_change_nothing(
+    mut case: Case,
+    file: &Builder,
+    drafting: &dyn Fn(&Model, Options) -> Options,
+) {
+    let name = case.name;
+    case.how.context = if case.how.flags.context_shift { 300 } else { 1000 };
+    if name == "right" {
+        case.settings = case.settings.with(&temperature::TEMPERATURE, 0.0);
+    }
+    let run = |drafts: bool, test: &mut dyn FnMut(&mut Session)| {
+        with_model(file, &[], &case.how, |model, rope, options| {
+            let options = if drafts { drafting(model, options) } else { options };
+            test(&mut Session::new(model, rope, options).unwrap());
         });
-        let expected = expected.unwrap();
-        for count in [Count::Always(1), Count::Always(4), Count::UpTo(DRAFTS_MAX)] {
-            run(true, &mut |session| {
-                let mut speculation = Speculation::new(vec![Box::new(Predictor::default())], count);
-                for _ in 0..2 {
-                    session.truncate(0);
-                    let (found, (drafted, accepted)) = case.outcome(session, &mut speculation);
-                    assert!(found == expected, "{name}:\n{found:?}\n{expected:?}");
-                    if let Count::Always(_) = count {
-                        assert!(drafted > 0, "{name}");
-                        let all = name == "predictable";
-                        assert!(!all || accepted + 4 >= drafted, "{accepted} of {drafted}");
-                    }
+    };
+    let mut expected = None;
+    run(false, &mut |session| {
+        expected = Some(case.outcome(session, &mut Speculation::none()).0);
+    });
+    let expected = expected.unwrap();
+    for (has_lookup, count) in [
+        (false, Count::Always(1)),
+        (false, Count::Always(4)),
+        (true, Count::Always(4)),
+        (false, Count::UpTo(DRAFTS_MAX)),
+    ] {
+        run(true, &mut |session| {
+            let lookup = has_lookup.then(|| Box::new(Lookup::default()) as Box<dyn Drafter>);
+            let own: Box<dyn Drafter> = Box::new(Predictor::default());
+            let mut speculation =
+                Speculation::new(lookup.into_iter().chain([own]).collect(), count);
+            for _ in 0..2 {
+                session.truncate(0);
+                let (found, (drafted, accepted)) = case.outcome(session, &mut speculation);
+                assert!(found == expected, "{name}:\n{found:?}\n{expected:?}");
+                if let Count::Always(_) = count {
+                    assert!(drafted > 0, "{name}");
+                    let all = name == "right" && !has_lookup;
+                    assert!(!all || accepted + 4 >= drafted, "{accepted} of {drafted}");
                 }
-            });
-        }
+            }
+        });
     }
 }
 

@@ -3,6 +3,9 @@
 #![allow(missing_docs, reason = "for tests alone, where names explain themselves")]
 
 pub mod builder;
+mod each;
+pub mod models;
 pub mod reader;
 pub mod reference;
+pub mod time;
 pub mod tiny;

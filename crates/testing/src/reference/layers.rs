@@ -161,6 +161,7 @@ pub fn compute(
                 }
             };
             let angles = |distance: f64| -> Vec<_> {
+                let frequencies = if unrotated { &[] } else { &frequencies[..] };
                 frequencies.iter().map(|frequency| (distance * frequency).sin_cos()).collect()
             };
             let tokens = if tiny.causal { 0..i + 1 } else { 0..count };
@@ -172,15 +173,8 @@ pub fn compute(
                 let weights: Vec<f64> = seen
                     .iter()
                     .map(|(j, angles)| {
-                        let mut q = q.to_vec();
-                        if !unrotated {
-                            rotate(&mut q, angles, adjacent);
-                            q[..2 * angles.len()]
-                                .iter_mut()
-                                .for_each(|q| *q *= rotated_scale.powi(2));
-                        }
-                        let mut k = keys[*j][at..][..dim].to_vec();
-                        if tiny.rotated_norms {
+                        let k = &keys[*j][at..][..dim];
+                        let dot = if tiny.rotated_norms {
                             // Norms of what both have rotated to their own positions.
                             let rotated = |x: &[f64], position: usize, norm: &str| {
                                 let mut x = x.to_vec();
@@ -190,10 +184,10 @@ pub fn compute(
                                 rotate(&mut x, &angles, adjacent);
                                 w.norm(tiny, &name(norm), &x)
                             };
-                            q = rotated(&queries[i][head * dim..][..dim], i, "attn_q_norm");
-                            k = rotated(&k, *j, "attn_k_norm");
-                        }
-                        let dot: f64 = q.iter().zip(&k).map(|(q, k)| q * k).sum();
+                            dot(&rotated(q, i, "attn_q_norm"), &rotated(k, *j, "attn_k_norm"))
+                        } else {
+                            rotated_dot(q, k, angles, adjacent, rotated_scale.powi(2))
+                        };
                         let dot = dot * query_scale;
                         let cap = tiny.soft_caps.map(|caps| caps.0);
                         let divisor = if tiny.plain_scores { 1.0 } else { (dim as f64).sqrt() };
@@ -283,11 +277,30 @@ impl Weights {
     }
 }
 
+/// Returns the elements of a pair of `pairs` that rotate.
+fn pair(i: usize, pairs: usize, adjacent: bool) -> (usize, usize) {
+    if adjacent { (2 * i, 2 * i + 1) } else { (i, i + pairs) }
+}
+
 /// Rotates the first elements of a head, each pair by an angle given as (sine, cosine).
 pub fn rotate(head: &mut [f64], angles: &[(f64, f64)], adjacent: bool) {
-    let half = angles.len();
     for (i, (sin, cos)) in angles.iter().enumerate() {
-        let (a, b) = if adjacent { (2 * i, 2 * i + 1) } else { (i, i + half) };
+        let (a, b) = pair(i, angles.len(), adjacent);
         (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[a] * sin + head[b] * cos);
     }
+}
+
+/// Computes the product of a key and a query that [`rotate`] has rotated, with the rotated elements
+/// times `scale`.
+fn rotated_dot(q: &[f64], k: &[f64], angles: &[(f64, f64)], adjacent: bool, scale: f64) -> f64 {
+    let rotated = angles.iter().enumerate().map(|(i, (sin, cos))| {
+        let (a, b) = pair(i, angles.len(), adjacent);
+        (q[a] * cos - q[b] * sin) * k[a] + (q[a] * sin + q[b] * cos) * k[b]
+    });
+    let rest = 2 * angles.len();
+    rotated.sum::<f64>() * scale + dot(&q[rest..], &k[rest..])
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
 }

@@ -163,6 +163,9 @@ fn gelu(x: f64) -> f64 {
     for n in 1..200 {
         term *= -z * z / f64::from(n);
         sum += term / f64::from(2 * n + 1);
+        if term.abs() < 1e-20 {
+            break;
+        }
     }
     x * (0.5 + sum / std::f64::consts::PI.sqrt())
 }

@@ -22,6 +22,26 @@ const fn delta(side_by_side: bool) -> Recurrent {
     Recurrent::Delta { key_heads: 2, value_heads: 4, dim: 16, taps: 4, side_by_side }
 }
 
+/// [`on_families`](crate::on_families) with all families. `on_every_family!(@names)` lists them.
+#[macro_export]
+macro_rules! on_every_family {
+    ($($check:ident),+ $(,)?) => {
+        $($crate::on_every_family! { @families $check })+
+    };
+    (@names) => { $crate::on_every_family! { @families @names } };
+    (@families $($first:tt)+) => {
+        $crate::on_families! {
+            $($first)+:
+            llama llama_experts laguna_elements glm4moe_air glm4_sections deepseek2_lite gemma4_experts smollm3
+            qwen2 qwen2vl qwen3 qwen3vl qwen3moe qwen3vlmoe phi3 phi2 starcoder2 gemma2 gemma4
+            gpt_oss mistral3 olmo2 granite granitemoe granite_swa minicpm exaone4 glm4 glm4moe
+            ernie4_5 ernie4_5_moe seed_oss hunyuan_dense hunyuan_moe arcee apertus command_r
+            cohere2 cohere2moe muse_glimmer lfm2 lfm2moe deepseek2 granitehybrid falcon_h1
+            nemotron_h nemotron_h_moe laguna mellum qwen35 qwen35moe qwen3next
+        }
+    };
+}
+
 impl Tiny {
     /// Returns the models that tests/data/architectures.json has logits of, with their names there.
     pub fn all() -> Vec<(&'static str, Tiny)> {
@@ -403,6 +423,17 @@ impl Tiny {
             head_norms: true,
             ..Tiny::named("command-r")
         }
+    }
+
+    /// Returns the name of the test of a family.
+    pub fn test_name(name: &str) -> String {
+        name.replace('-', "_")
+    }
+
+    /// Returns the family of a test, with its name.
+    pub fn of_test(test: &str) -> (&'static str, Tiny) {
+        let mut models = Tiny::all().into_iter().chain(Tiny::encoders());
+        models.find(|(name, _)| Tiny::test_name(name) == test).expect(test)
     }
 
     /// Returns the model of [`Tiny::all`] or [`Tiny::encoders`] with this name.
