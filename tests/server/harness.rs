@@ -159,7 +159,9 @@ impl Server {
 
     /// Waits until the server has closed stderr, and returns what it has written.
     pub fn stderr_to_end(&mut self) -> String {
-        self.collecting.take().map(|collecting| collecting.join().unwrap());
+        if let Some(collecting) = self.collecting.take() {
+            collecting.join().unwrap();
+        }
         self.stderr()
     }
 
