@@ -1,4 +1,5 @@
 """Which sections a run has: the due ones of the second tier, and those of a change."""
+import math
 import tomllib
 from dataclasses import replace
 
@@ -13,13 +14,14 @@ TEST = "cargo test --workspace --profile checked --locked"
 
 
 def run_due(runner, sections):
-    """Runs sections whose files have changed since they passed, the shortest first, while their last times fit."""
+    """Runs sections whose files have changed since they passed, the shortest first, while their last times fit. It is not
+    known whether a section fits that has never passed."""
     before = passed.read()
     due = []
     for section in sections.values():
         row = before.get(section.name)
         if section.tier == "extended" and (row is None or table.changed(row["commit"], section.files)):
-            due.append((row["seconds"] if row else DUE_MAX, section))
+            due.append((row["seconds"] if row else math.inf, section))
     left, chosen, later = DUE_MAX, [], []
     for seconds, section in sorted(due, key=lambda pair: pair[0]):
         if seconds <= left:
