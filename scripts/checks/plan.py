@@ -41,7 +41,7 @@ def quick(sections):
     targets = {}
     for row in tomllib.loads(QUICK.read_text())["rooms"]:
         if any(file.startswith(tuple(row["files"])) for file in files):
-            targets.setdefault(row["target"], []).extend(row.get("names", []))
+            targets.setdefault(row.get("target", "--tests"), []).extend(row.get("names", []))
     tests = [f"{TEST} {target} -- {' '.join(names)}" for target, names in targets.items()]
     commands = {
         "format": sections["format"].run,
