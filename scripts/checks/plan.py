@@ -9,7 +9,6 @@ import table
 # Seconds for the due sections of the second tier.
 DUE_MAX = 20 * 60
 QUICK = table.ROOT / "scripts/checks/quick.toml"
-LINTS = "cargo clippy --workspace --all-targets --profile checked --locked -- -D warnings"
 TEST = "cargo test --workspace --profile checked --locked"
 
 
@@ -43,28 +42,18 @@ def quick(sections):
         if any(file.startswith(tuple(row["files"])) for file in files):
             targets.setdefault(row.get("target", "--tests"), []).extend(row.get("names", []))
     tests = [f"{TEST} {target} -- {' '.join(names)}" for target, names in targets.items()]
-    commands = {
-        "format": sections["format"].run,
-        "unsafe-count": sections["unsafe-count"].run,
-        "documentation": "scripts/doc-summaries\nscripts/library-flags\nscripts/voice",
-        "lints": LINTS,
-        "tests": "\n".join(tests) or "echo 'no tests for this change'",
-    }
-    return [replace(sections[name], run=run) for name, run in commands.items()]
+    tests = replace(sections["tests"], run="\n".join(tests) or "echo 'no tests for this change'")
+    return [*(sections[name] for name in ("format", "unsafe-count", "prose", "lints")), tests]
 
 
 def portable(sections):
     """The tests that run on every system. Tests of the server as a program and of terminals are for Unix."""
     kernels = " ".join(f"-p rope-cpu-{name}" for name in ("kernels", "json", "chat", "constraint"))
     one = "cargo test --profile checked --locked"
-    commands = {
-        "format": sections["format"].run,
-        "lints": LINTS,
-        "downloads": "scripts/fetch-models --all",
-        "tests": f"""
-            {one} {kernels} -- $(scripts/lacking-isas | sed 's/^/--skip /')
-            {one} -p rope-cpu --lib --bins --test program
-            {one} -p rope-cpu --test library -- model::
-        """,
-    }
-    return [replace(sections[name], run=run) for name, run in commands.items()]
+    tests = f"""
+        {one} {kernels} -- $(scripts/lacking-isas | sed 's/^/--skip /')
+        {one} -p rope-cpu --lib --bins --test program
+        {one} -p rope-cpu --test library -- model::
+    """
+    models = replace(sections["downloads"], run="scripts/fetch-models --all")
+    return [sections["format"], sections["lints"], models, replace(sections["tests"], run=tests)]
