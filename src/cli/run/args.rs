@@ -89,7 +89,8 @@ pub struct PromptArgs {
     /// Folder of documents from `rope-cpu read`
     ///
     /// A prompt that starts with a document continues from its keys and values, with the same bits.
-    /// With -p and -f, the file goes first if it is one of the documents. They are for one model with its cache types and RoPE settings. Nothing is written.
+    /// With -p and -f, the file goes first if it is one of the documents. They are for one model with
+    /// its cache types and RoPE settings. Nothing is written.
     #[arg(long, value_name = "DIR")]
     pub cache_disk: Option<PathBuf>,
 
