@@ -4,7 +4,6 @@ mod args;
 mod argv;
 pub mod bench;
 mod documents;
-mod draft;
 pub mod embed;
 mod environment;
 mod error;

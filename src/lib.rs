@@ -1,5 +1,29 @@
 //! GGUF inference on a CPU, beyond the context length that the model was trained for.
 //!
+//! This program answers at twice the trained length:
+//!
+//! ```no_run
+//! use rope_cpu::{model::Model, rope::{Flags, SCALE}, runtime::{Plan, Settings}};
+//! # use rope_cpu::{generate::{Event, Limits, generate}, sample, tokenizer::{Ends, Special}};
+//! # use std::ops::ControlFlow;
+//!
+//! let model = Model::open("llama2-7b.gguf")?;
+//! let context = Some((2 * model.config().context_train).into());
+//! let rope = Flags::method("yarn").with(&SCALE, 2.0);
+//! let plan = Plan::new(&model, &Settings { context, rope, ..Settings::default() })?;
+//! plan.check()?; // that it fits in memory
+//! let mut session = plan.session(&model)?;
+//! let mut sampler = sample::Sampler::new(sample::Settings::default())?;
+//! let prompt = model.tokenizer()?.encode("Once upon a time", Special::AsText, Ends::Add);
+//! generate(&mut session, &mut sampler, &prompt, &Limits::default(), &mut |event| {
+//!     if let Event::Text(text) = event {
+//!         print!("{text}");
+//!     }
+//!     ControlFlow::Continue(())
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Reading order
 //!
 //! Modules are listed from callers to callees; no module depends on one above it. Above the library is
@@ -7,6 +31,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`runtime`] | opens a model: plans memory, threads, context, RoPE and drafts |
 //! | [`batch`] | answers to many requests at a time: slots, prefix reuse, the cache on disk |
 //! | [`eval`] | measurements of a model: speed, the limits of the machine, prediction of a text |
 //! | [`generate`] | the loop from a prompt to text; stop rules |
@@ -51,6 +76,7 @@ pub mod model;
 mod patterns;
 pub mod quantize;
 pub mod rope;
+pub mod runtime;
 pub mod sample;
 pub mod settings;
 pub mod threads;

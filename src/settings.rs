@@ -53,10 +53,14 @@ impl Setting {
     pub const SPARSE_ATTENTION: Setting = Setting("sparse_attention");
     /// The share of attention that sparse attention covers in prompts.
     pub const SPARSE_PROMPT: Setting = Setting("sparse_prompt");
+    /// The sources of drafts.
+    pub const SPEC_TYPE: Setting = Setting("spec_type");
+    /// The path of the draft model.
+    pub const SPEC_DRAFT_MODEL: Setting = Setting("spec_draft_model");
 
     /// The settings above. [`rope`](crate::rope::parameters) and
     /// [`sample`](crate::sample::settings) have lists of their own.
-    pub const ALL: [Setting; 15] = [
+    pub const ALL: [Setting; 17] = [
         Setting::MODEL,
         Setting::OVERRIDE_KV,
         Setting::HUB_ENDPOINT,
@@ -72,6 +76,8 @@ impl Setting {
         Setting::CACHE_TYPE_V,
         Setting::SPARSE_ATTENTION,
         Setting::SPARSE_PROMPT,
+        Setting::SPEC_TYPE,
+        Setting::SPEC_DRAFT_MODEL,
     ];
 }
 

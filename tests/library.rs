@@ -7,5 +7,6 @@ mod gguf;
 mod model;
 mod public_api;
 mod rope;
+mod runtime;
 mod sample;
 mod tokenizer;

@@ -20,7 +20,7 @@ use rope_cpu_kernels::Cpu;
 
 pub use args::Args;
 
-use super::{args::all_overrides, error::Error, load, note, resources::warn_of_experts};
+use super::{args::all_overrides, error::Error, load, note};
 use format::{Printer, Row};
 use progress::Progress;
 use rope_cpu::{
@@ -39,6 +39,7 @@ use rope_cpu::{
     },
     platform,
     rope::{Plan, Rope, Sourced},
+    runtime::experts_warning,
     threads::Threads,
 };
 use selection::Tests;
@@ -88,7 +89,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
             printers.push(Printer::new(format, to, table));
         }
     }
-    args.sparse.lines().for_each(note);
+    args.sparse.settings().lines().for_each(note);
     let progress = Progress::new(args.progress, models.len() * settings.len() * tests.len());
     let mut round = Round { args, tests: &tests, probes: HashMap::new(), printers, progress };
     for (path, file) in models.iter().zip(files) {
@@ -131,8 +132,8 @@ impl Round<'_> {
                 values: setting.values,
                 threads: setting.threads.into(),
                 cpu: cpu(args),
-                sparse_attention: args.sparse.sparse_attention,
-                sparse_prompt: args.sparse.sparse_prompt,
+                sparse_attention: args.sparse.settings().answers,
+                sparse_prompt: args.sparse.settings().prompts,
                 ..Options::new(context)
             };
             let asked = Sourced::given(context, format!("a test at depth {}", setting.depth));
@@ -247,7 +248,9 @@ fn check_memory(model: &Model, options: &Options, tests: &Tests) -> Result<(), E
         }
     }
     shape.check(&request, available).map_err(Error::failed)?;
-    warn_of_experts(&shape, &request, available);
+    if let Some(warning) = experts_warning(&shape, &request, available) {
+        note(format_args!("warning: {warning}"));
+    }
     Ok(())
 }
 

@@ -10,12 +10,13 @@ use super::{
     args::{AdapterArgs, EngineArgs, MemoryArgs, ModelArgs, RopeArgs},
     bar,
     error::Error,
-    escapes, handle_interrupts, load, note, resources, text, warn,
+    escapes, handle_interrupts, load, resources, text, warn,
 };
 use rope_cpu::{
     Token,
-    model::{Engine, Model, Pooling, TEXTS_TOGETHER, normalized},
+    model::{Model, Pooling, TEXTS_TOGETHER, normalized},
     platform::interrupt,
+    runtime::{Sequences, Settings},
     tokenizer::{Ends, Special},
 };
 
@@ -95,14 +96,14 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     model.require_pooling(pooling).map_err(Error::usage)?;
     let normalizes = args.embd_normalize == 2 && pooling != Pooling::Rank;
     let tokens = tokens(args, &model, pooling, &texts, &names)?;
-    let resources = resources::plan(&args.memory, &args.machine, &model, false);
-    let resources = resources.for_sequences(texts.len().min(TEXTS_TOGETHER));
-    let Some(rope) = resources.rope(&model, &args.rope.flags())? else { return Ok(()) };
-    note(&resources);
-    note(rope.plan());
-    warn(rope.plan());
+    let settings = resources::settings(&args.memory, &args.machine, args.rope.flags());
+    let sequences = Sequences::SideBySide(texts.len().min(TEXTS_TOGETHER));
+    let settings = Settings { sequences, ..settings };
+    let Some(plan) = resources::plan(&model, &settings, &args.memory)? else { return Ok(()) };
+    resources::show(&plan);
+    warn(&plan.rope);
     handle_interrupts()?;
-    let mut engine = Engine::new(&model, rope, resources.options()).map_err(Error::failed)?;
+    let mut engine = plan.engine(&model).map_err(Error::failed)?;
     let context = engine.options().context;
     if let Some((name, tokens)) = names.iter().zip(&tokens).find(|(_, all)| all.len() > context) {
         return Err(Error::failed(format_args!(

@@ -19,10 +19,13 @@ use super::{
     method_runs::{MethodRun, method_runs},
     note,
     progress::Progress,
-    warn,
+    resources, warn,
 };
 use answers::Computation;
-use rope_cpu::eval::cost::Cost;
+use rope_cpu::{
+    eval::cost::Cost,
+    runtime::{Sequences, Settings},
+};
 use summary::Summary;
 use tasks::{Task, Tasks};
 
@@ -94,32 +97,24 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let model = load::adapted(&args.model, &args.adapters)?;
     let tokenizer = model.tokenizer().map_err(Error::usage)?;
     let tasks = Tasks::new(args, &model, tokenizer)?;
-    let Args { comparison, rope, memory, machine, .. } = args;
-    let (methods, lengths) = (&comparison.methods, &comparison.lengths);
-    let runs = method_runs(methods, rope, lengths, memory, machine, &model)?;
-    let runs = runs.into_iter().map(|run| {
-        let resources = run.resources.with_attention(args.sparse);
-        let resources = resources.for_server(args.parallel, false);
-        MethodRun { resources, ..run }
-    });
-    let runs: Vec<MethodRun> = runs.collect();
-    if args.memory.dry_run {
-        for run in &runs {
-            run.resources.show_and_stop(&run.plan)?;
-        }
-        return Ok(());
-    }
+    let Args { comparison, memory, .. } = args;
+    let settings = Settings {
+        sparse: args.sparse.settings(),
+        sequences: Sequences::UpTo(args.parallel),
+        ..resources::settings(memory, &args.machine, args.rope.flags())
+    };
+    let runs = method_runs(&comparison.methods, &comparison.lengths, &settings, &model)?;
     // All checks come before the long computation.
-    for run in &runs {
-        run.resources.check()?;
+    if resources::stops(runs.iter().map(|run| &run.plan), memory)? {
+        return Ok(());
     }
     let mut lengths: Vec<usize> = runs.iter().map(|run| run.length).collect();
     lengths.dedup();
     lengths.iter().try_for_each(|length| tasks.check(*length))?;
     let files = args.report.as_deref().map(report::files).transpose()?;
     let output = args.comparison.output.as_deref();
-    let Args { model: file, adapters, sparse, .. } = args;
-    let mut log = Log::with_attention(output, file, adapters, memory, *sparse)?;
+    let Args { model: file, adapters, .. } = args;
+    let mut log = Log::with_attention(output, file, adapters, memory, settings.sparse)?;
 
     let known = Answers::new(&log);
     let todo: Vec<Vec<(&Task, usize)>> = runs
@@ -131,7 +126,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         })
         .collect();
     let work = Cost::new(&model);
-    let works: Vec<_> = runs.iter().map(|run| work.clone().within(&run.plan.visibility)).collect();
+    let works: Vec<_> =
+        runs.iter().map(|run| work.clone().within(&run.plan.rope.visibility)).collect();
     let operations = runs.iter().zip(&works).zip(&todo).flat_map(|((run, work), todo)| {
         todo.iter().map(|(task, _)| {
             let tokens = task.tokens(run.length);
@@ -150,8 +146,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         if todo.is_empty() {
             continue;
         }
-        note(format_args!("{}, {} tokens: {}", run.method, run.length, run.plan));
-        warn(&run.plan);
+        note(format_args!("{}, {} tokens: {}", run.method, run.length, run.plan.rope));
+        warn(&run.plan.rope);
         let computation = Computation { run, model: &model, tokenizer, tasks: &tasks };
         computation.run(todo, &mut log, &mut progress)?;
     }

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use super::resources::Resources;
 use rope_cpu::{
     model::{Model, memory::Bytes},
     rope::Flags,
+    runtime::Plan,
 };
 
 /// Room for an answer, in tokens, unless the user has limited its length.
@@ -14,7 +14,7 @@ const ANSWER: usize = 1024;
 /// Proposes options for prompts that are longer than the context of a run.
 #[derive(Clone)]
 pub struct Extension {
-    resources: Resources,
+    plan: Plan,
     model: Model,
     flags: Flags,
     answer: usize,
@@ -37,16 +37,11 @@ pub fn with_answer(tokens: usize, answer: Option<usize>) -> usize {
 }
 
 impl Extension {
-    /// Creates the proposals of a run with these resources and RoPE options, whose answers have at
-    /// most `answer` tokens.
-    pub fn new(
-        resources: &Resources,
-        model: &Model,
-        flags: &Flags,
-        answer: Option<usize>,
-    ) -> Extension {
+    /// Creates the proposals of a run with this plan and these RoPE options, whose answers have at most
+    /// `answer` tokens.
+    pub fn new(plan: &Plan, model: &Model, flags: &Flags, answer: Option<usize>) -> Extension {
         Extension {
-            resources: resources.clone(),
+            plan: plan.clone(),
             model: model.clone(),
             flags: flags.clone(),
             answer: answer.unwrap_or(ANSWER),
@@ -66,7 +61,7 @@ impl Extension {
                 options += " in place of your RoPE options";
             }
         }
-        let fit = self.resources.with_context(context);
+        let fit = self.plan.with_context(context);
         if let Some((keys, values)) = fit.types {
             options += &format!(" -ctk {} -ctv {}", keys.name(), values.name());
         }

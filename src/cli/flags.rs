@@ -9,12 +9,13 @@ use rope_cpu::{
 };
 
 /// The names that cannot be derived from a setting's name.
-const OTHER_NAMES: [(&str, &str); 5] = [
+const OTHER_NAMES: [(&str, &str); 6] = [
     ("model", "-m"),
     ("hub_endpoint", "HF_ENDPOINT"),
     ("hub_cache", "HF_HUB_CACHE"),
     ("hub_token", "-hft or HF_TOKEN"),
     ("context", "--ctx"),
+    ("spec_draft_model", "-md"),
 ];
 
 /// Returns all settings that texts of the library contain, under all their names.

@@ -10,10 +10,10 @@ use std::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
-    args::{AdapterArgs, MemoryArgs, ModelArgs, SparseArgs, all_overrides, named},
+    args::{AdapterArgs, MemoryArgs, ModelArgs, all_overrides, named},
     error::Error,
 };
-use rope_cpu::json;
+use rope_cpu::{json, runtime::Sparse};
 
 /// The model and settings that all results of a file have in common.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -71,7 +71,7 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
         adapters: &AdapterArgs,
         memory: &MemoryArgs,
     ) -> Result<Self, Error> {
-        Self::with_attention(path, model, adapters, memory, SparseArgs::default())
+        Self::with_attention(path, model, adapters, memory, Sparse::default())
     }
 
     /// Reads the file like [`Log::open`], for results with this attention.
@@ -83,7 +83,7 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
         model: &ModelArgs,
         adapters: &AdapterArgs,
         memory: &MemoryArgs,
-        sparse: SparseArgs,
+        sparse: Sparse,
     ) -> Result<Self, Error> {
         let Some(path) = path else {
             return Ok(Log { file: None, entries: Vec::new() });
@@ -98,8 +98,8 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
             adapters: adapters.names(),
             cache_type_k: memory.cache_type_k.name().into(),
             cache_type_v: memory.cache_type_v.name().into(),
-            sparse_attention: sparse.sparse_attention.map(|sparse| sparse.mass),
-            sparse_prompt: sparse.sparse_prompt.map(|sparse| sparse.mass),
+            sparse_attention: sparse.answers.map(|sparse| sparse.mass),
+            sparse_prompt: sparse.prompts.map(|sparse| sparse.mass),
         };
         let file = OpenOptions::new().read(true).append(true).create(true).open(path);
         let mut file = file.map_err(|e| named(path, e))?;

@@ -1,27 +1,27 @@
-//! RoPE methods at several lengths, with the plan and the resources of each.
+//! RoPE methods at several lengths, with the plan of each.
 
 use super::{
-    args::{EngineArgs, MemoryArgs, RopeArgs},
     error::Error,
     flags,
     methods::{Method, Methods},
-    resources::{self, Resources},
 };
-use rope_cpu::{model::Model, rope::Plan};
+use rope_cpu::{
+    model::Model,
+    runtime::{Plan, Settings},
+};
 
 /// A method at a length.
 pub struct MethodRun {
     pub method: String,
     pub length: usize,
     pub plan: Plan,
-    pub resources: Resources,
     /// The RoPE plans of all methods that are equivalent at this length, in words.
     pub equivalent: Vec<String>,
     /// The first equivalent method, if it is another one. Its answers are reused.
     pub same_as: Option<String>,
 }
 
-/// Returns every method at every length, the shortest first.
+/// Returns every method at every length, the shortest first, with otherwise these settings.
 ///
 /// By default the lengths are the context, or half, once and twice the trained length.
 ///
@@ -29,16 +29,14 @@ pub struct MethodRun {
 /// If flags or metadata contradict each other or are invalid.
 pub fn method_runs(
     methods: &[Method],
-    rope: &RopeArgs,
     lengths: &[usize],
-    memory: &MemoryArgs,
-    machine: &EngineArgs,
+    settings: &Settings,
     model: &Model,
 ) -> Result<Vec<MethodRun>, Error> {
-    let methods = Methods::new(methods, rope)?;
+    let methods = Methods::new(methods, &settings.rope)?;
     let mut lengths = lengths.to_vec();
-    if memory.context > 0 {
-        lengths = vec![memory.context];
+    if let Some(context) = &settings.context {
+        lengths = vec![context.value];
     } else if lengths.is_empty() {
         let trained = model.config().context_train;
         lengths = vec![trained / 2, trained, trained.saturating_mul(2)];
@@ -55,22 +53,23 @@ pub fn method_runs(
             // A single method is not compared with others.
             let alone = methods.all().len() == 1;
             let identity = if alone { Vec::new() } else { plan.identity_up_to(length) };
-            Ok((&method.name, plan, identity))
+            Ok((method, plan, identity))
         });
         let plans = plans.collect::<Result<Vec<_>, Error>>()?;
         for (method, plan, identity) in &plans {
             let equivalent = || plans.iter().filter(|(_, _, other)| other == identity);
-            let memory = MemoryArgs { context: plan.context.value, ..memory.clone() };
+            let settings = Settings {
+                context: Some(plan.context.clone()),
+                rope: method.flags.clone(),
+                ..settings.clone()
+            };
+            let same_as = equivalent().map(|(other, ..)| other.to_string()).next();
             runs.push(MethodRun {
                 method: method.to_string(),
                 length,
-                plan: plan.clone(),
-                resources: resources::plan(&memory, machine, model, plan.rolls()),
+                plan: Plan::with_rope(model, &settings, |_| Ok::<_, Error>(plan.clone()))?,
                 equivalent: equivalent().map(|(_, plan, _)| flags::line(plan)).collect(),
-                same_as: equivalent()
-                    .map(|(name, ..)| name.to_string())
-                    .next()
-                    .filter(|n| n != *method),
+                same_as: same_as.filter(|name| *name != method.name),
             });
         }
     }

@@ -80,18 +80,17 @@ impl<'a> Methods<'a> {
     ///
     /// # Errors
     /// If both RoPE flags and a list are given, or a method is listed twice.
-    pub fn new(listed: &'a [Method], rope: &RopeArgs) -> Result<Self, Error> {
-        let flags = rope.flags();
+    pub fn new(listed: &'a [Method], flags: &Flags) -> Result<Self, Error> {
         if listed.is_empty() {
             let name = match flags.scaling() {
                 Some(scaling) => scaling.name,
                 None if flags.auto() => "auto",
                 None => "as given",
             };
-            let name = name.into();
+            let (name, flags) = (name.into(), flags.clone());
             return Ok(Methods::FromFlags(Box::new(Method { name, flags })));
         }
-        if flags != Flags::default() {
+        if *flags != Flags::default() {
             return Err(Error::usage(
                 "RoPE flags have no effect with --methods: give flags to each method, as in \
                  --methods yarn:rope-scale=4",

@@ -17,7 +17,7 @@ use super::{
     note,
     plot::Drawing,
     progress::Progress,
-    warn,
+    resources, warn,
 };
 use report::Grid;
 use rope_cpu::{
@@ -25,8 +25,8 @@ use rope_cpu::{
         cost::Cost,
         passkey::{Outcome, Prompts, Test, ask},
     },
-    model::{Model, Session},
-    rope::Rope,
+    model::Model,
+    runtime::Settings,
     tokenizer::{Tokenizer, common_prefix},
 };
 
@@ -73,15 +73,11 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let model = load::adapted(&args.model, &args.adapters)?;
     let tokenizer = model.tokenizer().map_err(Error::usage)?;
     let runs = runs(args, &model)?;
-    if args.memory.dry_run {
-        for run in &runs {
-            run.resources.show_and_stop(&run.plan)?;
-        }
+    // All checks come before the long computation.
+    if resources::stops(runs.iter().map(|run| &run.plan), &args.memory)? {
         return Ok(());
     }
-    // All checks come before the long computation.
     for run in &runs {
-        run.resources.check()?;
         prompts(args, tokenizer, run.length)?;
     }
     let output = args.comparison.output.as_deref();
@@ -90,7 +86,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
 
     let work = Cost::new(&model);
     let todo: Vec<Vec<Test>> = runs.iter().map(|run| todo(args, run, &log)).collect();
-    let works: Vec<_> = runs.iter().map(|run| work.clone().within(&run.plan.visibility)).collect();
+    let works: Vec<_> =
+        runs.iter().map(|run| work.clone().within(&run.plan.rope.visibility)).collect();
     let planned = runs.iter().zip(&works).zip(&todo).flat_map(|((run, work), tests)| {
         let first = tests.first().copied();
         tests.iter().map(move |test| operations(work, run.length, *test, Some(*test) == first))
@@ -101,20 +98,19 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         note(format_args!("{}: {known} answers are already computed", path.display()));
     }
     for (run, tests) in runs.iter().zip(&todo) {
-        let MethodRun { method, length, plan, resources, same_as, .. } = run;
+        let MethodRun { method, length, plan, same_as, .. } = run;
         if let Some(other) = same_as {
             note(format_args!("{method}, {length} tokens: the same as {other}"));
         }
         if tests.is_empty() {
             continue;
         }
-        note(format_args!("{method}, {length} tokens: {plan}"));
-        warn(plan);
+        note(format_args!("{method}, {length} tokens: {}", plan.rope));
+        warn(&plan.rope);
         let prompts = prompts(args, tokenizer, *length)?;
-        let rope = Rope::new(plan.clone());
-        let mut session = Session::new(&model, rope, resources.options()).map_err(Error::failed)?;
+        let mut session = plan.session(&model).map_err(Error::failed)?;
         // The prompts have the tokens before the earliest key in common.
-        if let ([first, .., last], false) = (&tests[..], plan.rolls()) {
+        if let ([first, .., last], false) = (&tests[..], plan.rope.rolls()) {
             let [first, last] = [first, last].map(|t| prompts.tokens(t.depth, t.key(args.seed)));
             session.retain_from(common_prefix(&first, &last));
         }
@@ -129,7 +125,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
                     .map_err(Error::failed)?;
             log.add(Record {
                 method: method.clone(),
-                rope: flags::line(plan),
+                rope: flags::line(&plan.rope),
                 length: *length,
                 depth: test.depth,
                 number: test.number,
@@ -165,17 +161,10 @@ fn operations(work: &Cost, length: usize, test: Test, first: bool) -> f64 {
 
 /// Returns every method at every length, the shortest first.
 fn runs(args: &Args, model: &Model) -> Result<Vec<MethodRun>, Error> {
-    let Args { comparison, rope, memory, machine, .. } = args;
-    let (methods, lengths) = (&comparison.methods, &comparison.lengths);
-    let runs = method_runs(methods, rope, lengths, memory, machine, model)?;
-    let retaining = runs.into_iter().map(|run| {
-        let resources = match run.plan.rolls() {
-            true => run.resources,
-            false => run.resources.retaining_all(),
-        };
-        MethodRun { resources, ..run }
-    });
-    Ok(retaining.collect())
+    let Args { comparison, memory, machine, .. } = args;
+    let settings = resources::settings(memory, machine, args.rope.flags());
+    let settings = Settings { retains_all: true, ..settings };
+    method_runs(&comparison.methods, &comparison.lengths, &settings, model)
 }
 
 fn prompts<'t, 'a>(

@@ -20,11 +20,7 @@ use estimates::Estimates;
 use indexmap::IndexSet;
 use report::OutputType;
 
-use super::{
-    args::{MemoryArgs, SparseArgs, up_to_limit},
-    error::Error,
-    flags, load, note, resources, text, warn,
-};
+use super::{args::up_to_limit, error::Error, flags, load, note, resources, text, warn};
 use rope_cpu::{
     Token,
     eval::{
@@ -32,8 +28,9 @@ use rope_cpu::{
         logits_file::Reader,
         perplexity::{self, Settings, side_by_side, windows::Windows},
     },
-    model::{Engine, Model},
+    model::Model,
     rope::{Origin, Sourced},
+    runtime::{Sequences, Settings as RunSettings, Sparse},
     tokenizer::{Ends, Special, Tokenizer},
 };
 
@@ -82,23 +79,23 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     }
     let window = task.window();
     let context = context(args, window, args.rope.rolls().then_some(&model))?;
-    let memory = MemoryArgs { context, ..args.memory.clone() };
-    let mut resources = resources::plan(&memory, &args.machine, &model, args.rope.rolls());
+    let mut settings = RunSettings {
+        sequences: Sequences::SideBySide(windows_together(args, window)),
+        sparse: args.sparse.settings(),
+        ..resources::settings(&args.memory, &args.machine, args.rope.flags())
+    };
     if context != args.memory.context {
         let origin = Origin::Computed(if context < window { "rolling" } else { "a window" });
-        resources.context = Sourced { value: context, origin };
+        settings.context = Some(Sourced { value: context, origin });
     }
-    let resources = resources.for_sequences(windows_together(args, window));
-    let resources = resources.with_attention(args.sparse);
-    let Some(rope) = resources.rope(&model, &args.rope.flags())? else { return Ok(()) };
+    let Some(plan) = resources::plan(&model, &settings, &args.memory)? else { return Ok(()) };
     let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
     let windows_max = usize::try_from(args.chunks).ok();
 
-    note(&resources);
-    note(rope.plan());
-    warn(rope.plan());
-    let rope_line = flags::line(rope.plan());
-    let mut engine = Engine::new(&model, rope, resources.options()).map_err(Error::failed)?;
+    resources::show(&plan);
+    warn(&plan.rope);
+    let rope_line = flags::line(&plan.rope);
+    let mut engine = plan.engine(&model).map_err(Error::failed)?;
     let mut estimates = Estimates::new(out);
     match task {
         Task::Score { text: path, windows, save } => {
@@ -209,8 +206,8 @@ impl Task<'_> {
 
 /// Checks that attention is sparse somewhere in windows of `window` tokens, if the options ask for that.
 fn check_sparse(args: &Args, window: usize) -> Result<(), Error> {
-    let SparseArgs { sparse_attention, sparse_prompt } = args.sparse;
-    let sparse = sparse_attention.into_iter().chain(sparse_prompt);
+    let Sparse { answers, prompts } = args.sparse.settings();
+    let sparse = answers.into_iter().chain(prompts);
     let Some(dense) = sparse.map(|sparse| sparse.length_min).max() else { return Ok(()) };
     let needed = dense.saturating_add(args.decode.unwrap_or(0)).saturating_add(1);
     if window < needed {

@@ -7,7 +7,7 @@ use super::{
     documents::Documents,
     error::Error,
     extension::Extension,
-    handle_interrupts, load, note, resources,
+    handle_interrupts, load, resources,
     run::{Conversation, ReadingBar, joined},
     text, warn,
 };
@@ -92,11 +92,10 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         true => Conversation::chat(args.opening.template.of(&args.model, &model)?, system),
         false => Conversation::plain(),
     };
-    let resources = resources::plan(&args.memory, &args.machine, &model, args.rope.rolls());
-    let flags = args.rope.flags();
-    let Some(rope) = resources.rope(&model, &flags)? else { return Ok(()) };
-    let context = resources.context.value;
-    let extension = Extension::new(&resources, &model, &flags, None);
+    let settings = resources::settings(&args.memory, &args.machine, args.rope.flags());
+    let Some(plan) = resources::plan(&model, &settings, &args.memory)? else { return Ok(()) };
+    let context = plan.context.value;
+    let extension = Extension::new(&plan, &model, &settings.rope, None);
     let document = |(name, text): (String, Vec<u8>)| {
         let tokens = beginning(&conversation, &text, tokenizer)?;
         match tokens.len() {
@@ -111,10 +110,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let documents = texts.into_iter().map(document).collect::<Result<Vec<_>, Error>>()?;
 
     handle_interrupts()?;
-    note(&resources);
-    note(rope.plan());
-    warn(rope.plan());
-    let mut session = Session::new(&model, rope, resources.options()).map_err(Error::failed)?;
+    resources::show(&plan);
+    warn(&plan.rope);
+    let mut session = plan.session(&model).map_err(Error::failed)?;
     let mut folder = Documents::open("--output", &args.output, &session, true)?;
     let unread = documents.iter().map(|one| one.tokens.len() - folder.stored(&one.tokens));
     let mut reading = Reading { bar: ReadingBar::new(unread.sum()), done: 0 };

@@ -22,7 +22,6 @@ use super::{
     error::Error,
     load,
     methods::Method,
-    resources::trained,
     text,
 };
 use rope_cpu::{
@@ -30,6 +29,7 @@ use rope_cpu::{
     eval::rope::{Baseline, View},
     model::Model,
     rope::{self, Flags, METHODS, POSITIONS_MAX, Sourced, short},
+    runtime::trained,
     settings::Setting,
     tokenizer::{Ends, Special, Tokenizer},
 };

@@ -33,7 +33,6 @@ pub use prompt::joined;
 use super::{
     args::{MemoryArgs, RopeArgs, numbers},
     documents::Documents,
-    draft::{Draft, speculation},
     error::Error,
     extension::{Extension, with_answer},
     handle_interrupts, load, note, resources, sampling, warn,
@@ -47,10 +46,11 @@ use prompt::Parts;
 use prompt_cache::PromptCache;
 use rope_cpu::{
     Token,
-    generate::{self, End, Timings},
-    model::{self, Model, Session},
+    generate::{self, End, Timings, speculation::Speculation},
+    model::{self, Model},
     platform::interrupt,
-    rope::Flags,
+    rope::{Flags, Sourced},
+    runtime,
     sample::{Sampler, Settings},
     tokenizer::{Ends, Special, Tokenizer},
 };
@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let started = Instant::now();
     let typed = &args.prompt;
     args.sampling.applied_to(Settings::default()).check().map_err(Error::usage)?;
-    args.speculation.draft_model()?;
+    let drafts = args.speculation.settings(typed.cache_disk.is_some())?;
     let mut limits = writer::limits(&args.answer, typed.opening.no_escape)?;
     let system = typed.opening.system()?;
 
@@ -96,12 +96,17 @@ pub fn run(args: &Args) -> Result<(), Error> {
         true => MemoryArgs { context: 0, ..args.memory.clone() },
         false => args.memory.clone(),
     };
-    let resources = resources::plan(&memory, &args.machine, &model, args.rope.rolls());
-    let resources = resources.with_attention(args.sparse);
-    let documents = typed.cache_disk.is_some();
-    let resources = resources.with_drafts(&model, &args.speculation, documents)?;
     let answer = &args.answer;
     let context_shift = answer.context_shift && answer.predict != -2;
+    let rope = match fits_prompt && args.rope.is_default() {
+        true => RopeArgs::auto(),
+        false => args.rope.clone(),
+    };
+    let mut settings = runtime::Settings {
+        sparse: args.sparse.settings(),
+        drafts,
+        ..resources::settings(&memory, &args.machine, Flags { context_shift, ..rope.flags() })
+    };
     let conversation = |mode| {
         Ok::<_, Error>(match mode {
             Mode::Complete => None,
@@ -112,25 +117,15 @@ pub fn run(args: &Args) -> Result<(), Error> {
             Mode::Continue => Some(Conversation::plain()),
         })
     };
-    let resources = match early.as_ref().and_then(Parts::prompt) {
-        Some(prompt) if !args.rope.rolls() => {
-            let conversation = conversation(mode(args, &model, true)?)?;
-            let tokens = first_tokens(conversation.as_ref(), &prompt, tokenizer)?.len();
-            resources.fitting(tokens, with_answer(tokens, limits.tokens_max))
-        }
-        _ => resources,
-    };
-    let rope = match fits_prompt && args.rope.is_default() {
-        true => RopeArgs::auto(),
-        false => args.rope.clone(),
-    };
-    let flags = Flags { context_shift, ..rope.flags() };
-    let draft = Draft::open(&args.speculation, &memory, &args.machine, &resources)?;
-    let rope = resources.rope(&model, &flags)?;
-    let draft_rope = draft.as_ref().map(|draft| draft.rope(&flags)).transpose()?.flatten();
-    let Some(rope) = rope else { return Ok(()) };
-    let speculation =
-        speculation(&args.speculation, (&model, &resources), draft.as_ref().zip(draft_rope))?;
+    if let Some(prompt) = early.as_ref().and_then(Parts::prompt)
+        && !args.rope.rolls()
+    {
+        let conversation = conversation(mode(args, &model, true)?)?;
+        let tokens = first_tokens(conversation.as_ref(), &prompt, tokenizer)?.len();
+        settings.context = fitting(&model, &settings, tokens, limits.tokens_max)?;
+    }
+    let Some(plan) = resources::plan(&model, &settings, &memory)? else { return Ok(()) };
+    let speculation = plan.speculations(&model, 1)?.pop().unwrap_or_else(Speculation::none);
 
     let parts = early.map_or_else(|| prompt::parts(typed), Ok)?;
     let mut prompt = parts.prompt();
@@ -141,21 +136,17 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let mut conversation = conversation(mode)?;
 
     handle_interrupts()?;
-    let mut header = resources.to_string();
-    if let Some(draft) = &draft {
-        header += &format!("\n{}", draft.line());
+    let mut header = plan.to_string();
+    if let Some(draft) = &plan.draft {
+        header += &format!("\n{}", draft.plan.line("Draft model"));
     }
     let converses = mode != Mode::Complete && types(args, prompt.is_some());
     if !answer.quiet {
         if converses {
-            let brief = resources.brief(rope.plan());
+            let brief = plan.brief();
             note(wrap::filled(&format!("{brief}; /help: commands, /stats: details")));
         } else {
-            note(&resources);
-            note(rope.plan());
-            if let Some(draft) = &draft {
-                note(draft.line());
-            }
+            resources::show(&plan);
         }
         if mode == Mode::Chat && prompt.is_some() && conversation_flag(args).is_none() {
             note(
@@ -165,12 +156,11 @@ pub fn run(args: &Args) -> Result<(), Error> {
     }
     let input_left = prompt::notes_input_left(typed);
     sampling::print_notes(&args.sampling, model.metadata(), &sampling, answer.quiet);
-    warn(rope.plan());
+    warn(&plan.rope);
     if answer.keep != 0 && !context_shift {
         note(format_args!("warning: --keep {} has no effect without --context-shift", answer.keep));
     }
-    let session = Session::new(&model, rope, resources.options());
-    let mut session = session.map_err(|e| match e {
+    let mut session = plan.session(&model).map_err(|e| match e {
         model::Error::Keep { .. } => Error::usage(format_args!("--context-shift: {e}")),
         e => Error::failed(e),
     })?;
@@ -190,10 +180,10 @@ pub fn run(args: &Args) -> Result<(), Error> {
         }
     }
     let sampler = Sampler::new(sampling.clone()).map_err(Error::failed)?;
-    let bar_from = if answer.quiet { usize::MAX } else { resources.options().micro_batch };
+    let bar_from = if answer.quiet { usize::MAX } else { plan.options().micro_batch };
     let screen = Screen::new(answer.color, bar_from);
     let load = started.elapsed();
-    let extension = Extension::new(&resources, &model, &flags, limits.tokens_max);
+    let extension = Extension::new(&plan, &model, &settings.rope, limits.tokens_max);
     let mut writer = Writer {
         session,
         tokenizer,
@@ -236,6 +226,19 @@ pub fn run(args: &Args) -> Result<(), Error> {
         Ok(()) if interrupt::terminated() => Err(Error::Interrupted),
         result => result,
     }
+}
+
+/// Returns the context for a prompt of `tokens`, if it is longer than the default one.
+fn fitting(
+    model: &Model,
+    settings: &runtime::Settings,
+    tokens: usize,
+    answer: Option<usize>,
+) -> Result<Option<Sourced<usize>>, Error> {
+    let needed = with_answer(tokens, answer);
+    let default = runtime::Plan::new(model, settings)?.context.value;
+    let origin = format!("--ctx auto: the prompt has {tokens}");
+    Ok((needed > default).then(|| Sourced::given(needed.next_multiple_of(1024), origin)))
 }
 
 /// Returns the tokens of the first prompt.

@@ -12,9 +12,8 @@ use tokio::{net::TcpListener, runtime, sync::oneshot};
 
 pub use super::args::ServeArgs as Args;
 use super::{
-    args::{ListenArgs, MemoryArgs, Reasoning, named},
+    args::{ListenArgs, Reasoning, named},
     documents::mismatch,
-    draft::{Draft, speculations},
     error::Error,
     extension::Extension,
     flags, load, note, resources, sampling, warn,
@@ -23,16 +22,14 @@ use crate::server::{self, App, Longer, Server, remove_incomplete};
 use rope_cpu::{
     batch::{self, Disk, Handle, Scheduler, Status},
     chat::Template,
-    model::{Engine, Model, Pooling},
+    model::{Model, Pooling},
     rope::Flags,
+    runtime::{self as opening, Drafts, Sequences},
     sample::Settings,
 };
 
 /// The number of slots by default.
 const SLOTS: usize = 4;
-
-/// Maximum tokens of a draft model in a step.
-const DRAFT_MICRO_BATCH: usize = 64;
 
 /// Runs the command, until SIGINT or SIGTERM.
 ///
@@ -67,7 +64,7 @@ pub fn serve(
     ready: impl FnOnce(&[SocketAddr], usize) -> Result<(), Error>,
 ) -> Result<(), Error> {
     args.sampling.applied_to(Settings::default()).check().map_err(Error::usage)?;
-    args.speculation.draft_model()?;
+    let drafts = args.speculation.settings(args.requests.cache_disk.is_some())?;
     let slots = usize::try_from(args.requests.parallel).ok().filter(|slots| *slots > 0);
     let server = Arc::new(Server::new(args.options(slots.unwrap_or(SLOTS))?)?);
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -99,7 +96,7 @@ pub fn serve(
         drain_max,
     ));
 
-    let Some((scheduler, running, context)) = load(args, &server)? else { return Ok(()) };
+    let Some((scheduler, running, context)) = load(args, drafts, &server)? else { return Ok(()) };
     ready(&addresses, context)?;
     let end = runtime.block_on(serving).map_err(Error::failed)?;
     // Drops connections that are still open, with their answers.
@@ -131,7 +128,7 @@ type Running = (Handle, thread::JoinHandle<()>, usize);
 
 /// Loads the model, and starts its scheduler. With `--dry-run` it prints the plan instead, and
 /// returns `None`.
-fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
+fn load(args: &Args, drafts: Drafts, server: &Server) -> Result<Option<Running>, Error> {
     let model = load::adapted(&args.model, &args.adapters)?;
     let tokenizer = model.tokenizer().map_err(Error::usage)?;
     let template = &args.requests.template;
@@ -142,31 +139,19 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
     let sampling =
         sampling::settings(&args.sampling, &args.model, no_escape, model.metadata(), tokenizer)?;
     let slots = server.options.slots;
-    let resources = resources::plan(&args.memory, &args.machine, &model, args.rope.rolls());
-    let resources = resources.with_attention(args.sparse);
-    let documents = args.requests.cache_disk.is_some();
-    let resources = resources.with_drafts(&model, &args.speculation, documents)?;
     let all = args.requests.parallel > 0;
-    let resources = resources.for_server(slots, all);
     let flags = Flags { context_shift: args.requests.context_shift, ..args.rope.flags() };
-    // Answers go on meanwhile, so the draft model reads few tokens at a time.
-    let micro_batch = args.memory.ubatch_size.min(DRAFT_MICRO_BATCH);
-    let memory = MemoryArgs { ubatch_size: micro_batch, ..args.memory.clone() };
-    let draft = Draft::open(&args.speculation, &memory, &args.machine, &resources)?;
-    let draft = draft.map(|draft| draft.for_server(slots, all));
-    let rope = resources.rope(&model, &flags)?;
-    let draft_rope = draft.as_ref().map(|draft| draft.rope(&flags)).transpose()?.flatten();
-    let Some(rope) = rope else { return Ok(None) };
-    let drafting = draft.as_ref().zip(draft_rope);
-    let speculations = speculations(&args.speculation, (&model, &resources), drafting, slots)?;
-    note(&resources);
-    note(rope.plan());
-    if let Some(draft) = &draft {
-        note(draft.line());
-    }
+    let settings = opening::Settings {
+        sparse: args.sparse.settings(),
+        drafts,
+        sequences: if all { Sequences::All(slots) } else { Sequences::UpTo(slots) },
+        ..resources::settings(&args.memory, &args.machine, flags)
+    };
+    let Some(plan) = resources::plan(&model, &settings, &args.memory)? else { return Ok(None) };
+    let speculations = plan.speculations(&model, slots)?;
+    resources::show(&plan);
     sampling::print_notes(&args.sampling, model.metadata(), &sampling, false);
-    warn(rope.plan());
-    let plan = rope.plan().clone();
+    warn(&plan.rope);
     let template = match template.of(&args.model, &model) {
         Ok((_, template)) => Ok(with_reasoning(template, args)?),
         Err(e) if !template.given() => Err(e.to_string()),
@@ -176,14 +161,9 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
     let cache = args.requests.cache_ram;
     let cache = usize::try_from(cache);
     let cache = cache.map_or(usize::MAX, |mebibytes| mebibytes.saturating_mul(1 << 20));
-    let resources = match &draft {
-        Some(draft) => resources.beside(draft.resources()),
-        None => resources,
-    };
-    let options = resources.server_options(cache);
-    let context = options.context;
+    let context = plan.context.value;
     let status = Arc::new(Status::default());
-    let engine = Engine::new(&model, rope, options).map_err(Error::failed)?;
+    let engine = plan.shared_engine(&model, cache).map_err(Error::failed)?;
     let moved_min = Some(args.requests.cache_reuse).filter(|tokens| *tokens > 0);
     if moved_min.is_some() {
         engine.check_place().map_err(|e| Error::usage(format_args!("--cache-reuse: {e}")))?;
@@ -218,7 +198,7 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
         })?
     };
     let scheduler = Handle::new(commands, status);
-    let extension = Extension::new(&resources, &model, &flags, server.options.predict_max);
+    let extension = Extension::new(&plan, &model, &settings.rope, server.options.predict_max);
     let file = model.path().file_name().map(|name| name.to_string_lossy().into_owned());
     server.loaded(App {
         options: server.options.clone(),
@@ -231,10 +211,15 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
         scales: Mutex::new(server::scales_of(&model)),
         context,
         capacity,
-        rope: flags::line(&plan),
-        warnings: plan.warnings.iter().map(|text| flags::with_flags(text).into_owned()).collect(),
-        plan,
-        memory: resources.of_one_context(),
+        rope: flags::line(&plan.rope),
+        warnings: plan
+            .rope
+            .warnings
+            .iter()
+            .map(|text| flags::with_flags(text).into_owned())
+            .collect(),
+        memory: plan.need_of_one(),
+        plan: plan.rope,
         longer: Box::new(move |tokens| {
             let proposal = extension.for_prompt(tokens);
             Longer { text: proposal.to_string(), options: proposal.options }

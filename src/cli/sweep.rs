@@ -12,7 +12,7 @@ use std::{
 use super::{
     args::{EngineArgs, MemoryArgs, ModelArgs, RopeArgs, at_least_one},
     error::Error,
-    load, note,
+    load,
     plot::Drawing,
     resources, warn,
 };
@@ -22,7 +22,6 @@ use rope_cpu::{
         probe::probe,
         sweep::{self, Point, Settings},
     },
-    model::Session,
     threads::Threads,
 };
 use table::{Format, SweepSettings};
@@ -72,10 +71,10 @@ pub struct Args {
 /// written.
 pub fn run(args: &Args) -> Result<(), Error> {
     let model = load::model(&args.model)?;
-    let resources = resources::plan(&args.memory, &args.machine, &model, args.rope.rolls());
-    let Some(rope) = resources.rope(&model, &args.rope.flags())? else { return Ok(()) };
+    let settings = resources::settings(&args.memory, &args.machine, args.rope.flags());
+    let Some(plan) = resources::plan(&model, &settings, &args.memory)? else { return Ok(()) };
 
-    let options = resources.options();
+    let options = plan.options();
     let settings = Settings {
         prompt: args.step.unwrap_or(options.micro_batch),
         generation: args.predict.unwrap_or(options.micro_batch / 4).max(1),
@@ -91,15 +90,14 @@ pub fn run(args: &Args) -> Result<(), Error> {
     }
     let drawing = args.plot.as_deref().map(Drawing::to).transpose()?;
 
-    note(&resources);
-    note(rope.plan());
-    warn(rope.plan());
-    let work = Cost::new(&model).within(&rope.plan().visibility);
+    resources::show(&plan);
+    warn(&plan.rope);
+    let work = Cost::new(&model).within(&plan.rope.visibility);
     let team = Threads::new(options.threads.most()).map_err(Error::failed)?;
     let read_bandwidth = probe(&team, options.cpu).read_bandwidth;
     drop(team);
-    let trained = rope.plan().context_train.value;
-    let mut session = Session::new(&model, rope, options.clone()).map_err(Error::failed)?;
+    let trained = plan.rope.context_train.value;
+    let mut session = plan.session(&model).map_err(Error::failed)?;
     let batch = args.memory.batch_size;
     let run = SweepSettings { options: &options, batch, work: &work, read_bandwidth };
     let mut out = io::stdout();

@@ -95,7 +95,8 @@ fn a_run_goes_on_where_it_was_interrupted() {
     // Other samples are new answers; so is another seed.
     with(&[&SHORT[..], &["--seed", "1"]].concat()).said(&["1/16: "]);
     // Other attention gives other answers.
-    let sparse = with(&[&SHORT[..], &["--sparse-attention", "0.9"]].concat());
+    fs::write(&path, lines.replace("{\"model\"", "{\"sparse_attention\":0.9,\"model\"")).unwrap();
+    let sparse = with(&SHORT);
     assert!(sparse.code != Some(0), "{}", sparse.stdout);
     sparse.said(&["cache type, attention or --override-kv: choose another --output file"]);
 }

@@ -1,6 +1,6 @@
 //! The options of sparse attention.
 
-use rope_cpu::model::{Role, SparseAttention};
+use rope_cpu::{model::SparseAttention, runtime::Sparse};
 
 /// The options of sparse attention.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
@@ -12,7 +12,7 @@ pub struct SparseArgs {
     /// the estimated attention: at least 1,024 keys, and at most a quarter of all. A smaller share is
     /// faster and less exact. By default all keys are used.
     #[arg(long, value_name = "P", value_parser = answers, hide_short_help = true)]
-    pub sparse_attention: Option<SparseAttention>,
+    sparse_attention: Option<SparseAttention>,
 
     /// Share of attention to compute in prompts, such as 0.95
     ///
@@ -20,14 +20,13 @@ pub struct SparseArgs {
     /// estimated attention: at least 1,024 keys, and at most a quarter of all. What is lost stays in
     /// the KV cache, and affects all later tokens. By default all keys are used.
     #[arg(long, value_name = "P", value_parser = prompts, hide_short_help = true)]
-    pub sparse_prompt: Option<SparseAttention>,
+    sparse_prompt: Option<SparseAttention>,
 }
 
 impl SparseArgs {
-    /// Returns a line for each option that is given.
-    pub fn lines(&self) -> impl Iterator<Item = String> {
-        let answers = self.sparse_attention.map(|sparse| sparse.line(Role::Answer));
-        answers.into_iter().chain(self.sparse_prompt.map(|sparse| sparse.line(Role::Prompt)))
+    /// Returns the settings of these options.
+    pub fn settings(&self) -> Sparse {
+        Sparse { answers: self.sparse_attention, prompts: self.sparse_prompt }
     }
 }
 

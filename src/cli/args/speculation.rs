@@ -1,6 +1,6 @@
 //! Options of speculative decoding, named as in llama.cpp.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::ValueEnum;
 
@@ -9,6 +9,7 @@ use crate::cli::error::Error;
 use rope_cpu::{
     generate::speculation::{Count, DRAFTS_MAX},
     kv_cache::CacheType,
+    runtime::{Drafts, Sources},
 };
 
 /// The options of speculative decoding.
@@ -70,9 +71,6 @@ pub struct SpeculationArgs {
     spec_draft_type_v: CacheType,
 }
 
-const NO_EFFECT: &str = "-md has no effect with this --spec-type: add draft-simple to it, or draft-mtp if \
-                         the file is an assistant";
-
 /// A source of drafts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Type {
@@ -86,79 +84,34 @@ enum Type {
 }
 
 impl SpeculationArgs {
-    /// Returns the number of drafts in a pass.
-    pub fn count(&self) -> Count {
-        Count::UpTo(self.spec_draft_n_max.unwrap_or(DRAFTS_MAX))
-    }
-
-    /// Returns whether the text itself is a source of drafts.
-    pub fn lookup(&self) -> bool {
-        self.spec_type.contains(&Type::NgramSimple)
-    }
-
-    /// Returns whether the model's own predictor, or an assistant, is named as a source of drafts.
-    pub fn predictor(&self) -> bool {
-        self.spec_type.contains(&Type::DraftMtp)
-    }
-
-    /// Returns whether the model's own predictor is a source of drafts if it fits.
-    pub fn predictor_if_fitting(&self) -> bool {
-        self.auto() && self.spec_draft_model.is_none()
-    }
-
-    /// Returns whether the model itself, with sparse attention, is a source of drafts.
-    pub fn sparse(&self) -> bool {
-        self.spec_type.contains(&Type::DraftSparse)
-    }
-
-    fn auto(&self) -> bool {
-        self.spec_type.is_empty() || self.spec_type.contains(&Type::Auto)
-    }
-
-    /// Returns whether the draft model may be an assistant.
-    pub fn may_assist(&self) -> bool {
-        self.auto() || self.predictor()
-    }
-
-    /// Returns whether the draft model may be a whole model.
-    pub fn may_draft(&self) -> bool {
-        self.auto() || self.names_draft_model()
-    }
-
-    /// Returns whether a whole draft model is named as a source of drafts.
-    pub fn names_draft_model(&self) -> bool {
-        self.spec_type.contains(&Type::DraftSimple)
-    }
-
-    /// Returns the optional path of the draft model.
+    /// Returns the settings of these options. With `documents`, the model's predictor drafts only if it
+    /// is named: they lack its keys.
     ///
     /// # Errors
     /// If options contradict each other.
-    pub fn draft_model(&self) -> Result<Option<&Path>, Error> {
-        let (types, path) = (&self.spec_type, self.spec_draft_model.as_deref());
-        let none = types.contains(&Type::None);
-        let wrong = |message| Err(Error::usage(message));
-        match (self.names_draft_model(), path) {
-            _ if none && types.len() > 1 => wrong("--spec-type none excludes the other types"),
-            (true, None) => wrong("--spec-type draft-simple needs a draft model: give it with -md"),
-            (_, Some(_)) if !self.may_assist() && !self.may_draft() => wrong(NO_EFFECT),
-            _ => Ok(path),
+    pub fn settings(&self, documents: bool) -> Result<Drafts, Error> {
+        let (types, model) = (&self.spec_type, &self.spec_draft_model);
+        let has = |one| types.contains(&one);
+        if has(Type::None) && types.len() > 1 {
+            return Err(Error::usage("--spec-type none excludes the other types"));
         }
-    }
-
-    /// Returns the path of the draft model, which is a whole model.
-    ///
-    /// # Errors
-    /// If options contradict each other.
-    pub fn whole_draft_model(&self) -> Result<Option<&Path>, Error> {
-        match self.draft_model()? {
-            Some(_) if !self.may_draft() => Err(Error::usage(NO_EFFECT)),
-            path => Ok(path),
-        }
-    }
-
-    /// Returns the types that keys and values of the draft model are stored in.
-    pub fn cache_types(&self) -> (CacheType, CacheType) {
-        (self.spec_draft_type_k, self.spec_draft_type_v)
+        let either = types.is_empty() || has(Type::Auto);
+        let sources = Sources {
+            text: has(Type::NgramSimple),
+            predictor: has(Type::DraftMtp),
+            predictor_if_fitting: either && model.is_none() && !documents,
+            model: has(Type::DraftSimple),
+            either,
+            own: has(Type::DraftSparse),
+        };
+        let drafts = Drafts {
+            sources,
+            model: model.clone(),
+            count: Count::UpTo(self.spec_draft_n_max.unwrap_or(DRAFTS_MAX)),
+            keys: self.spec_draft_type_k,
+            values: self.spec_draft_type_v,
+        };
+        drafts.check()?;
+        Ok(drafts)
     }
 }

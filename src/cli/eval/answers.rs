@@ -63,7 +63,7 @@ impl Computation<'_, '_> {
         progress: &mut Progress,
     ) -> Result<(), Error> {
         // Each choice has some pages of its own, so the cache is not limited to one context.
-        let mut engine = self.engine(self.run.resources.options())?;
+        let mut engine = self.engine(self.run.plan.options())?;
         let mut base = engine.sequence();
         for &(task, number) in todo {
             let sample = self.tasks.sample(task, self.run.length, number)?;
@@ -94,8 +94,8 @@ impl Computation<'_, '_> {
         log: &mut Log<Record>,
         progress: &mut Progress,
     ) -> Result<(), Error> {
-        let slots = self.run.resources.sequences();
-        let engine = self.engine(self.run.resources.server_options(0))?;
+        let slots = self.run.plan.sequences();
+        let engine = self.engine(self.run.plan.shared_options(0))?;
         let options = batch::Options::new(slots);
         let mut scheduler = Scheduler::new(engine, self.tokenizer, options, Default::default());
         let (sender, updates) = mpsc::channel();
@@ -152,7 +152,7 @@ impl Computation<'_, '_> {
     }
 
     fn engine(&self, options: Options) -> Result<Engine, Error> {
-        let rope = Rope::new(self.run.plan.clone());
+        let rope = Rope::new(self.run.plan.rope.clone());
         Engine::new(self.model, rope, options).map_err(Error::failed)
     }
 
@@ -168,7 +168,7 @@ impl Computation<'_, '_> {
             source: task.source_crc,
             chat: self.tasks.chat(),
             method: self.run.method.clone(),
-            rope: flags::line(&self.run.plan),
+            rope: flags::line(&self.run.plan.rope),
             length: self.run.length,
             number,
             grid: task.grid(),

@@ -34,12 +34,12 @@ impl Grid {
         });
         Grid {
             method: run.method.clone(),
-            trained: run.plan.context_train.value,
+            trained: run.plan.rope.context_train.value,
             length: run.length,
             cells: cells.collect(),
             keys: args.keys,
             seconds: records.iter().map(|record| record.seconds).sum(),
-            rope: flags::line(&run.plan),
+            rope: flags::line(&run.plan.rope),
         }
     }
 

@@ -5,7 +5,7 @@ use std::{io::Write, path::Path};
 
 use serde_json::json;
 
-use super::{Args, Error, divergence, named, note, tokens};
+use super::{Args, Error, divergence, named, tokens};
 use crate::cli::{args::MemoryArgs, flags, resources, warn};
 use rope_cpu::{
     eval::{
@@ -13,8 +13,8 @@ use rope_cpu::{
         perplexity::{self, windows},
     },
     kv_cache::CacheType,
-    model::{Engine, Model},
-    rope::Rope,
+    model::Model,
+    runtime::{Plan, Settings},
 };
 
 /// Checks that the run differs from the defaults.
@@ -23,7 +23,7 @@ use rope_cpu::{
 /// If it does not.
 pub fn check(args: &Args) -> Result<(), Error> {
     let MemoryArgs { cache_type_k, cache_type_v, .. } = args.memory;
-    let dense = args.sparse.lines().next().is_none();
+    let dense = args.sparse.settings().lines().next().is_none();
     if dense && [cache_type_k, cache_type_v] == [CacheType::F16; 2] {
         return Err(Error::usage(
             "--decode compares this run with one that has the same cache and attention: give it \
@@ -46,29 +46,25 @@ pub fn run(
     out: &mut dyn Write,
 ) -> Result<(), Error> {
     let tokenizer = model.tokenizer().map_err(Error::usage)?;
-    let of = |cache_type_k, cache_type_v| {
-        let memory =
-            MemoryArgs { context: window, cache_type_k, cache_type_v, ..args.memory.clone() };
-        resources::plan(&memory, &args.machine, model, args.rope.rolls())
-    };
-    let base = of(CacheType::F16, CacheType::F16);
-    let other = of(args.memory.cache_type_k, args.memory.cache_type_v).with_attention(args.sparse);
-    let other = other.beside_engine(&base);
-    let flags = args.rope.flags();
-    let Some(rope) = other.rope(model, &flags)? else { return Ok(()) };
-    note(&other);
-    note(rope.plan());
-    warn(rope.plan());
-    let rope_line = flags::line(rope.plan());
+    let memory = MemoryArgs { context: window, ..args.memory.clone() };
+    let settings = resources::settings(&memory, &args.machine, args.rope.flags());
+    let (keys, values) = (CacheType::F16, CacheType::F16);
+    let base = Plan::new(model, &Settings { keys, values, ..settings.clone() })?;
+    // Both engines share the weights.
+    let taken = base.need().total() - base.need().weights;
+    let settings = Settings { sparse: args.sparse.settings(), taken, ..settings };
+    let Some(other) = resources::plan(model, &settings, &args.memory)? else { return Ok(()) };
+    resources::show(&other);
+    warn(&other.rope);
+    let rope_line = flags::line(&other.rope);
     let tokens = tokens(path, tokenizer)?;
     if tokens.len() < window {
         let (tokens, needed) = (tokens.len(), window);
         return Err(named(args, path, perplexity::Error::ShortText { tokens, window, needed }));
     }
 
-    let base_rope = Rope::new(rope.plan().clone());
-    let mut base = Engine::new(model, base_rope, base.options()).map_err(Error::failed)?;
-    let mut other = Engine::new(model, rope, other.options()).map_err(Error::failed)?;
+    let mut base = base.engine(model).map_err(Error::failed)?;
+    let mut other = other.engine(model).map_err(Error::failed)?;
     let mut found = Decoded::default();
     let windows_max = usize::try_from(args.chunks).unwrap_or(usize::MAX);
     for window in windows::halves(tokens.len(), window).take(windows_max) {

@@ -14,7 +14,6 @@ use super::{
     Args, Error, context, equal, estimates::pace, named, note, report, tokens, windows_together,
 };
 use crate::cli::{
-    args::MemoryArgs,
     flags,
     log::Log,
     methods::Methods,
@@ -25,8 +24,8 @@ use crate::cli::{
 };
 use rope_cpu::{
     eval::perplexity::{Scored, Settings, perplexity, windows::Windows},
-    model::{Engine, Model},
-    rope::Rope,
+    model::Model,
+    runtime::{self, Plan, Sequences},
 };
 
 /// The result of one method in windows of one length, as in the `--output` file.
@@ -65,36 +64,37 @@ pub fn run(
     out: &mut dyn Write,
 ) -> Result<(), Error> {
     let tokenizer = model.tokenizer().map_err(Error::usage)?;
-    let methods = Methods::new(&args.methods, &args.rope)?;
+    let flags = args.rope.flags();
+    let methods = Methods::new(&args.methods, &flags)?;
+    let sparse = args.sparse.settings();
     let mut runs = Vec::new();
     for &windows in windows {
         for method in methods.all() {
             // The method extends the context to this size.
             let rolls = method.flags.rolls();
             let context = context(args, windows.window(), rolls.then_some(model))?;
-            let memory = MemoryArgs { context, ..args.memory.clone() };
-            let plan = methods.plan(method, model, context)?;
-            let resources = resources::plan(&memory, &args.machine, model, plan.rolls())
-                .for_sequences(windows_together(args, windows.window()))
-                .with_attention(args.sparse);
-            runs.push((&method.name[..], windows, plan, resources));
+            let rope = methods.plan(method, model, context)?;
+            let settings = runtime::Settings {
+                context: Some(rope.context.clone()),
+                sequences: Sequences::SideBySide(windows_together(args, windows.window())),
+                sparse,
+                ..resources::settings(&args.memory, &args.machine, method.flags.clone())
+            };
+            let plan = Plan::with_rope(model, &settings, |_| Ok::<_, Error>(rope))?;
+            runs.push((&method.name[..], windows, plan));
         }
     }
-    if args.memory.dry_run {
-        for (_, _, plan, resources) in runs {
-            resources.show_and_stop(&plan)?;
-        }
+    // All checks come before the long computation.
+    if resources::stops(runs.iter().map(|(_, _, plan)| plan), &args.memory)? {
         return Ok(());
     }
     let tokens = tokens(path, tokenizer)?;
-    // All checks come before the long computation.
-    for (_, windows, _, resources) in &runs {
-        resources.check()?;
+    for (_, windows, _) in &runs {
         windows.split(tokens.len()).map_err(|e| named(args, path, e))?;
     }
-    let Args { model: file, adapters, memory, sparse, .. } = args;
+    let Args { model: file, adapters, memory, .. } = args;
     let mut log: Log<ScoredRun> =
-        Log::with_attention(args.output.as_deref(), file, adapters, memory, *sparse)?;
+        Log::with_attention(args.output.as_deref(), file, adapters, memory, sparse)?;
     let drawing = args.plot.as_deref().map(Drawing::to).transpose()?;
 
     let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
@@ -102,16 +102,16 @@ pub fn run(
     let total = runs.len();
     let mut order = Vec::new(); // the index of each row in the log
     let mut as_trained = Vec::new();
-    for (number, (method, windows, plan, resources)) in (1..).zip(runs) {
+    for (number, (method, windows, plan)) in (1..).zip(runs) {
         let settings = Settings {
             windows,
             windows_max: usize::try_from(args.chunks).ok(),
             bos: tokenizer.bos().filter(|_| tokenizer.adds_bos()),
             bucket: args.buckets.and_then(NonZeroUsize::new),
         };
-        as_trained.push(equal::as_trained(&plan, windows.window()));
+        as_trained.push(equal::as_trained(&plan.rope, windows.window()));
         let run_settings = RunSettings {
-            rope: flags::line(&plan),
+            rope: flags::line(&plan.rope),
             windows,
             windows_max: settings.windows_max,
             bucket: settings.bucket,
@@ -127,10 +127,9 @@ pub fn run(
             note(format_args!("{label}: already computed"));
             continue;
         }
-        note(format_args!("{label}: {plan}"));
-        warn(&plan);
-        let rope = Rope::new(plan);
-        let mut engine = Engine::new(model, rope, resources.options()).map_err(Error::failed)?;
+        note(format_args!("{label}: {}", plan.rope));
+        warn(&plan.rope);
+        let mut engine = plan.engine(model).map_err(Error::failed)?;
         let began = Instant::now();
         let scored = perplexity(&mut engine, &tokens, settings, None, &mut |point| {
             pace(point.number, point.together, point.total, began);

@@ -13,14 +13,19 @@ use super::{
     scoring::{Measured, SIGNIFICANT, ScoringArgs, Text, typed},
 };
 use crate::cli::{
-    args::{AdapterArgs, EngineArgs, MemoryArgs, RopeArgs},
+    args::{AdapterArgs, EngineArgs, MemoryArgs},
     log::Log,
     method_runs::{MethodRun, method_runs},
     note,
     progress::Progress,
+    resources,
     table::{section, table},
 };
-use rope_cpu::{eval::cost::Cost, model::Model, rope::METHODS};
+use rope_cpu::{
+    eval::cost::Cost,
+    model::Model,
+    rope::{Flags, METHODS},
+};
 
 /// Find the RoPE method that predicts your text best
 ///
@@ -65,13 +70,9 @@ const FIRST: [&str; 5] = ["none", "yarn", "dynamic-yarn", "self-extend", "ntk"];
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let model = load::adapted(&args.model, &args.adapters)?;
     let runs = runs(args, &model)?;
-    if args.memory.dry_run {
-        for run in &runs {
-            run.resources.show_and_stop(&run.plan)?;
-        }
+    if resources::stops(runs.iter().map(|run| &run.plan), &args.memory)? {
         return Ok(());
     }
-    runs.iter().try_for_each(|run| run.resources.check())?;
     let tokenizer = model.tokenizer().map_err(Error::usage)?;
     let length = args.memory.context;
     let mut text = Text::new(&model, first_tokens(&args.scoring.file, tokenizer, length)?);
@@ -83,7 +84,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let work = Cost::new(&model);
     // The operations of the first tokens.
     let operations = |run: &MethodRun, tokens: usize| {
-        work.clone().within(&run.plan.visibility).prompt_operations(0..tokens, length).total()
+        work.clone().within(&run.plan.rope.visibility).prompt_operations(0..tokens, length).total()
     };
     let mut progress = Progress::new(todo.iter().map(|run| operations(run, length)));
     let end = Instant::now().checked_add(args.scoring.budget());
@@ -126,7 +127,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
                     false => ControlFlow::Continue(()),
                 }
             };
-            measured = text.score(&run.method, &run.plan, run.resources.options(), read)?;
+            measured = text.score(&run.method, &run.plan.rope, run.plan.options(), read)?;
             let (None, Some(pace)) = (&measured, pace) else { continue };
             if compared > 0 {
                 break;
@@ -178,15 +179,14 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     show(args, &measured, out)
 }
 
-/// Returns every method that applies, with its plan and resources. Of methods with equal results the
-/// first one is returned.
+/// Returns every method that applies, with its plan. Of methods with equal results the first one is
+/// returned.
 fn runs(args: &Args, model: &Model) -> Result<Vec<MethodRun>, Error> {
     if args.memory.context == 0 {
         return Err(Error::usage("give the length that you need with --ctx"));
     }
-    let resolve = |methods: &[Method]| {
-        method_runs(methods, &RopeArgs::default(), &[], &args.memory, &args.machine, model)
-    };
+    let settings = resources::settings(&args.memory, &args.machine, Flags::default());
+    let resolve = |methods: &[Method]| method_runs(methods, &[], &settings, model);
     let runs = match &args.methods[..] {
         [] => {
             let first = FIRST.iter().filter_map(|name| METHODS.iter().find(|s| s.name == *name));

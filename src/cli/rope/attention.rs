@@ -8,22 +8,21 @@ use serde::{Deserialize, Serialize};
 
 use super::{Error, Method, ModelArgs, first_tokens, load, scoring::crc};
 use crate::cli::{
-    args::{AdapterArgs, EngineArgs, MemoryArgs, RopeArgs, at_least_one},
+    args::{AdapterArgs, EngineArgs, MemoryArgs, at_least_one},
     flags,
     log::Log,
     method_runs::{MethodRun, method_runs},
     note,
     plot::{self, Drawing},
     progress::Progress,
-    warn,
+    resources, warn,
 };
 use rope_cpu::{
     eval::{
         attention::{Bin, Measured, Settings, attention, mean},
         cost::Cost,
     },
-    model::Engine,
-    rope::Rope,
+    rope::Flags,
 };
 
 /// Measure attention by distance on a text
@@ -126,12 +125,12 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     if length == 0 {
         return Err(Error::usage("give the length of the text with --ctx"));
     }
-    let (memory, machine) = (&args.memory, &args.machine);
-    let runs = method_runs(&args.methods, &RopeArgs::default(), &[], memory, machine, &model)?;
-    if args.memory.dry_run {
-        return runs.iter().try_for_each(|run| run.resources.show_and_stop(&run.plan));
+    let memory = &args.memory;
+    let defaults = resources::settings(memory, &args.machine, Flags::default());
+    let runs = method_runs(&args.methods, &[], &defaults, &model)?;
+    if resources::stops(runs.iter().map(|run| &run.plan), memory)? {
+        return Ok(());
     }
-    runs.iter().try_for_each(|run| run.resources.check())?;
     let tokens = first_tokens(&args.file, model.tokenizer().map_err(Error::usage)?, length)?;
     let drawing = args.plot.as_deref().map(Drawing::to).transpose()?;
     let mut log: Log<Row> = Log::open(args.output.as_deref(), &args.model, &args.adapters, memory)?;
@@ -149,20 +148,18 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     }
     let todo: Vec<_> = runs.iter().filter(|run| known(&log, run).is_none()).collect();
     let work = Cost::new(&model);
-    let works = todo.iter().map(|run| work.clone().within(&run.plan.visibility));
+    let works = todo.iter().map(|run| work.clone().within(&run.plan.rope.visibility));
     let mut progress =
         Progress::new(works.map(|work| work.prompt_operations(0..length, length).total()));
     for run in todo {
         progress.begin(&format!("{}, {length} tokens", run.method));
-        warn(&run.plan);
-        let rope = Rope::new(run.plan.clone());
-        let mut engine =
-            Engine::new(&model, rope, run.resources.options()).map_err(Error::failed)?;
+        warn(&run.plan.rope);
+        let mut engine = run.plan.engine(&model).map_err(Error::failed)?;
         let reading = &mut |done| progress.reading(done);
         let measured = attention(&mut engine, &tokens, &settings, reading);
         log.add(Row {
             method: run.method.clone(),
-            rope: flags::line(&run.plan),
+            rope: flags::line(&run.plan.rope),
             length,
             text_crc,
             settings: settings.clone(),

@@ -9,12 +9,12 @@ use super::{
     scoring::{Measured, SIGNIFICANT, ScoringArgs, Text, typed},
 };
 use crate::cli::{
-    args::{AdapterArgs, EngineArgs, MemoryArgs, RopeArgs, at_least_one},
+    args::{AdapterArgs, EngineArgs, MemoryArgs, at_least_one},
     flags,
     log::Log,
     method_runs::{MethodRun, method_runs},
     methods::Methods,
-    note,
+    note, resources,
     table::{section, table},
     warn,
 };
@@ -81,28 +81,27 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         return Err(Error::usage("give the length that you need with --ctx"));
     }
     let model = load::adapted(&args.model, &args.adapters)?;
-    let (memory, machine) = (&args.memory, &args.machine);
-    let methods = slice::from_ref(method);
-    let runs = method_runs(methods, &RopeArgs::default(), &[], memory, machine, &model)?;
+    let memory = &args.memory;
+    let defaults = resources::settings(memory, &args.machine, Flags::default());
+    let runs = method_runs(slice::from_ref(method), &[], &defaults, &model)?;
     let Some(start) = runs.first() else { return Ok(()) };
-    if args.memory.dry_run {
-        return start.resources.show_and_stop(&start.plan);
+    if resources::stops([&start.plan], memory)? {
+        return Ok(());
     }
-    start.resources.check()?;
     let tokenizer = model.tokenizer().map_err(Error::usage)?;
     let mut tokens = first_tokens(&args.scoring.file, tokenizer, length.saturating_mul(2))?;
     let held_out = Text::new(&model, tokens.split_off(length));
     let text = Text::new(&model, tokens);
     let log = Log::open(args.scoring.output.as_deref(), &args.model, &args.adapters, memory)?;
-    warn(&start.plan);
+    warn(&start.plan.rope);
 
-    let axes = axes(&start.plan, &method.flags);
+    let axes = axes(&start.plan.rope, &method.flags);
     let (tried, began) = (Vec::new(), Instant::now());
     let mut tuning = Search { args, model: &model, start, text, log, tried, began };
     let best = search(&axes, &mut |values| tuning.measure(settings(&method.flags, &axes, values)))?;
     let best = named(settings(&method.flags, &axes, &best), method);
     let best_plan = tuning.plan(&best)?;
-    let both = [(method, &start.plan), (&best, &best_plan)];
+    let both = [(method, &start.plan.rope), (&best, &best_plan)];
     let searched = both.map(|(_, plan)| tuning.text.known(&tuning.log, &[flags::line(plan)]));
     let mut unseen = Vec::new();
     for (method, plan) in both {
@@ -167,7 +166,7 @@ fn score(
         return Ok(known);
     }
     let read = &mut |_| ControlFlow::Continue(());
-    if let Some(measured) = text.score(&method.name, plan, start.resources.options(), read)? {
+    if let Some(measured) = text.score(&method.name, plan, start.plan.options(), read)? {
         log.add(measured)?;
     }
     Ok(log.entries.len() - 1)

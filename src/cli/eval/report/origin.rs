@@ -46,7 +46,7 @@ impl Origin {
             seed: args.seed,
             rope: runs
                 .iter()
-                .map(|run| (run.method.clone(), run.length, flags::line(&run.plan)))
+                .map(|run| (run.method.clone(), run.length, flags::line(&run.plan.rope)))
                 .collect(),
         })
     }

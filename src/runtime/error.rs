@@ -1,0 +1,56 @@
+//! The errors of opening a model.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::{generate::speculation::DraftModelError, model, rope};
+
+/// An error for a model that cannot be opened with some settings.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The RoPE settings are invalid, or contradict the model.
+    #[error(transparent)]
+    Rope(#[from] rope::Error),
+    /// The run needs more memory than is available.
+    #[error(transparent)]
+    TooLarge(#[from] Box<model::memory::TooLarge>),
+    /// The model does not support a setting, or an engine cannot be created.
+    #[error(transparent)]
+    Model(#[from] model::Error),
+    /// Sparse attention is chosen for answers and for drafts of dense answers.
+    #[error(
+        "`spec_type` draft-sparse drafts for dense attention: answers with `sparse_attention` are as \
+         fast as these drafts; omit one of the two"
+    )]
+    SparseTwice,
+    /// The model has no layer that predicts tokens.
+    #[error(
+        "`spec_type` draft-mtp needs a layer that predicts further tokens (nextn), which this model \
+         does not have, or its assistant as `spec_draft_model`"
+    )]
+    NoPredictor,
+    /// Attention cannot be sparse, which drafts need.
+    #[error("{0}")]
+    SparseDrafts(String),
+    /// A draft model is missing.
+    #[error("`spec_type` draft-simple needs a draft model: give it with `spec_draft_model`")]
+    NoDraftModel,
+    /// A draft model is given, but no source of drafts that uses it.
+    #[error(
+        "`spec_draft_model` has no effect with this `spec_type`: add draft-simple to it, or draft-mtp \
+         if the file is an assistant"
+    )]
+    UnusedDraftModel,
+    /// The draft model is one for other models.
+    #[error(transparent)]
+    Vocabulary(#[from] DraftModelError),
+    /// The draft model cannot be opened with these settings.
+    #[error("{}: {error}", path.display())]
+    Draft {
+        /// The path of the draft model.
+        path: PathBuf,
+        /// The reason.
+        error: Box<Error>,
+    },
+}

@@ -1,0 +1,89 @@
+//! The plan of a run: what fits in memory, and what is refused.
+
+use rope_cpu::{
+    model::Model,
+    rope::{Flags, Origin},
+    runtime::{Drafts, Error, Plan, Sequences, Settings, Sources},
+};
+use rope_cpu_testing::reader::tiny_reader;
+
+/// Leaves no memory.
+fn without_memory(settings: Settings) -> Settings {
+    Settings { taken: u64::MAX, ..settings }
+}
+
+fn open() -> Model {
+    Model::open(tiny_reader(1, true).path()).unwrap()
+}
+
+#[test]
+fn the_default_context_is_the_trained_one() {
+    let model = open();
+    let plan = Plan::new(&model, &Settings::default()).unwrap();
+    assert_eq!(plan.context.value, model.config().context_train);
+    assert_eq!(plan.context.origin, Origin::Key("llama.context_length".into()));
+    plan.check().unwrap();
+    assert_eq!(plan.session(&model).unwrap().context(), plan.context.value);
+}
+
+#[test]
+fn a_run_that_does_not_fit_is_planned_but_refused() {
+    let model = open();
+    let settings = without_memory(Settings { context: Some(256.into()), ..Settings::default() });
+    let plan = Plan::new(&model, &settings).unwrap();
+    assert!(matches!(plan.check(), Err(Error::TooLarge(_))));
+    Plan::new(&model, &Settings { must_fit: false, ..settings }).unwrap().check().unwrap();
+}
+
+#[test]
+fn sequences_beyond_the_memory_are_left_out_if_that_is_allowed() {
+    let model = open();
+    let sequences = |sequences| {
+        let settings = without_memory(Settings { sequences, ..Settings::default() });
+        Plan::new(&model, &settings).unwrap().sequences()
+    };
+    assert_eq!(sequences(Sequences::UpTo(4)), 1);
+    assert_eq!(sequences(Sequences::All(4)), 4);
+    assert_eq!(sequences(Sequences::SideBySide(4)), 4);
+}
+
+#[test]
+fn a_longer_context_has_its_memory_and_what_it_lacks() {
+    let plan = Plan::new(&open(), &Settings::default()).unwrap();
+    let (one, two) = (plan.with_context(256), plan.with_context(512));
+    assert_eq!(one.bytes, plan.need_of_one().total());
+    assert!(two.bytes > one.bytes && two.lacking.is_none());
+    let lacking = Plan::new(&open(), &without_memory(Settings::default())).unwrap();
+    assert_eq!(lacking.with_context(512).lacking, Some(0));
+}
+
+#[test]
+fn drafts_need_what_their_sources_name() {
+    let model = open();
+    let refused = |sources, file: Option<&str>| {
+        let drafts = Drafts { sources, model: file.map(Into::into), ..Drafts::default() };
+        let plan = Plan::new(&model, &Settings { drafts, ..Settings::default() });
+        plan.unwrap_err().to_string()
+    };
+    let predictor = Sources { predictor: true, ..Sources::default() };
+    assert!(refused(predictor, None).contains("draft-mtp needs a layer"));
+    // The file is a whole model, and only an assistant would be of use.
+    let file = tiny_reader(1, true);
+    let path = file.path().to_str();
+    assert!(refused(predictor, path).contains("draft-mtp needs a layer"));
+    let text = Sources { text: true, ..Sources::default() };
+    assert!(refused(text, path).contains("has no effect"), "{}", refused(text, path));
+}
+
+#[test]
+fn a_draft_model_has_the_context_of_the_model() {
+    let (model, file) = (open(), tiny_reader(1, true));
+    let sources = Sources { model: true, ..Sources::default() };
+    let drafts = Drafts { sources, model: Some(file.path().into()), ..Drafts::default() };
+    let rope = Flags::method("linear");
+    let settings = Settings { drafts, rope, context: Some(512.into()), ..Settings::default() };
+    let plan = Plan::new(&model, &settings).unwrap();
+    let draft = &plan.draft.as_ref().unwrap().plan;
+    assert_eq!((draft.context.value, draft.rope.factor.value), (512, 2.0));
+    assert_eq!(plan.speculations(&model, 3).unwrap().len(), 3);
+}
