@@ -11,6 +11,7 @@ mod disk;
 mod distances;
 mod embeddings;
 mod engine;
+mod families;
 mod faults;
 mod features;
 mod latent;
