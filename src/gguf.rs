@@ -43,7 +43,7 @@ pub(crate) use error::quoted;
 pub use file::File;
 pub use metadata::{Array, Error as MetadataError, Metadata, Value, ValueType};
 pub use overrides::{Error as OverrideError, Override, split_list};
-pub(crate) use split::{is_later_part, parts};
+pub use split::{is_later_part, part_names};
 pub use tensors::Tensor;
 pub use types::GgmlType;
 

@@ -70,6 +70,7 @@ pub mod constraint;
 pub mod eval;
 pub mod generate;
 pub mod gguf;
+#[cfg(feature = "hub")]
 pub mod hub;
 pub mod kv_cache;
 pub mod model;

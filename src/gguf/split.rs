@@ -89,13 +89,19 @@ fn open(path: &Path, first: &Path) -> Result<File, Error> {
 
 /// Returns the names of all parts of a model from the name of one part; `None` if `part` is not the
 /// name of a part.
-pub(crate) fn parts(part: &str) -> Option<Vec<String>> {
+///
+/// ```
+/// # use rope_cpu::gguf::part_names;
+/// let names = part_names("m-00002-of-00002.gguf").unwrap();
+/// assert_eq!(names, ["m-00001-of-00002.gguf", "m-00002-of-00002.gguf"]);
+/// ```
+pub fn part_names(part: &str) -> Option<Vec<String>> {
     let (stem, _, count) = numbers(part)?;
     Some((1..=count).map(|i| format!("{stem}{}", ending(i, count))).collect())
 }
 
 /// Returns whether `name` is the name of a part other than the first.
-pub(crate) fn is_later_part(name: &str) -> bool {
+pub fn is_later_part(name: &str) -> bool {
     numbers(name).is_some_and(|(_, number, _)| number > 1)
 }
 

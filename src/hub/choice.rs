@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use super::Error;
-use crate::gguf::{is_later_part, parts};
+use crate::gguf::{is_later_part, part_names};
 
 /// The model that the user requests: USER/MODEL, USER/MODEL:QUANT, or a file of the repository.
 ///
@@ -103,7 +103,7 @@ impl Wanted {
             _ => Error::NoModel { repo: repo() },
         };
         let chosen = chosen.ok_or_else(missing)?;
-        let parts = parts(chosen).unwrap_or_else(|| vec![chosen.clone()]);
+        let parts = part_names(chosen).unwrap_or_else(|| vec![chosen.clone()]);
         match parts.iter().find(|part| !names.contains(part)) {
             Some(part) => Err(Error::NoPart { repo: repo(), part: part.clone() }),
             None => Ok(parts),

@@ -1,26 +1,24 @@
 //! Handling of Ctrl-C and SIGTERM, or a closed console in Windows: the first stops the computation,
 //! the second exits the program.
 
+#[cfg(feature = "program")]
+mod handlers;
+
 use std::{
-    fs,
     io::{self, Write},
     path::{Path, PathBuf},
-    process,
     sync::{
-        Mutex, MutexGuard, OnceLock, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
 };
 
-use super::{echo, system};
+#[cfg(feature = "program")]
+pub use handlers::*;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static TERMINATED: AtomicBool = AtomicBool::new(false);
 static WAITING: AtomicBool = AtomicBool::new(false);
-/// Whether Ctrl-C does nothing.
-static IGNORED: AtomicBool = AtomicBool::new(false);
-/// Called at the first signal.
-static STOP: OnceLock<Box<dyn Fn() + Send + Sync>> = OnceLock::new();
 static EXIT_ACTIONS: Mutex<ExitActions> =
     Mutex::new(ExitActions { files: Vec::new(), warning: None });
 
@@ -30,27 +28,6 @@ struct ExitActions {
     files: Vec<PathBuf>,
     /// A warning, which is printed.
     warning: Option<String>,
-}
-
-/// Installs handlers: Ctrl-C and SIGTERM set a flag, which [`raised`] returns. A second signal
-/// exits immediately, so that you can always stop the program.
-///
-/// # Errors
-/// If the system rejects a handler.
-pub fn install() -> io::Result<()> {
-    system::handle_signals()
-}
-
-/// Installs handlers like [`install`], which also call `stop` at the first signal. Without
-/// `interrupts`, Ctrl-C does nothing.
-///
-/// # Errors
-/// If the system rejects a handler.
-pub fn install_with(interrupts: bool, stop: impl Fn() + Send + Sync + 'static) -> io::Result<()> {
-    IGNORED.store(!interrupts, SeqCst);
-    // Set once: a program has one server.
-    let _ = STOP.set(Box::new(stop));
-    install()
 }
 
 /// Returns whether to stop the computation: after Ctrl-C since the last [`read_line()`], or
@@ -104,51 +81,6 @@ impl Drop for Unfinished {
 
 fn exit_actions() -> MutexGuard<'static, ExitActions> {
     EXIT_ACTIONS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A request to stop the program.
-#[derive(Clone, Copy)]
-pub(super) enum Request {
-    /// Ctrl-C.
-    Interrupt,
-    /// SIGTERM, or the end of a console in Windows.
-    Terminate,
-}
-
-/// Handles a request to stop. The second one exits.
-pub(super) fn raise(request: Request) {
-    let second = raised();
-    let flag = match request {
-        Request::Interrupt if IGNORED.load(SeqCst) => return,
-        Request::Interrupt => &INTERRUPTED,
-        Request::Terminate => &TERMINATED,
-    };
-    flag.store(true, SeqCst);
-    if second {
-        exit_now();
-    }
-    if let Some(stop) = STOP.get() {
-        stop();
-    }
-}
-
-/// Returns whether the program waits for a line, which only a signal interrupts.
-#[cfg_attr(windows, expect(dead_code, reason = "nothing interrupts that wait in Windows"))]
-pub(super) fn waits_for_line() -> bool {
-    WAITING.load(SeqCst)
-}
-
-fn exit_now() -> ! {
-    // Locked until the exit, so that no other file is registered.
-    let actions = exit_actions();
-    for file in &actions.files {
-        let _ = fs::remove_file(file);
-    }
-    if let Some(warning) = &actions.warning {
-        let _ = writeln!(io::stderr(), "{warning}");
-    }
-    echo::restore();
-    process::exit(exit_code().into());
 }
 
 /// A writer that fails after Ctrl-C or SIGTERM.

@@ -1,6 +1,7 @@
 //! Functions that Linux and macOS share.
 
 pub mod mapping_fault;
+#[cfg(feature = "program")]
 mod signals;
 
 use std::{
@@ -19,6 +20,7 @@ use nix::{
     sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr},
 };
 
+#[cfg(feature = "program")]
 pub use signals::handle_signals;
 
 use rustix::mm::{Advice, madvise};

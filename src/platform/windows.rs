@@ -1,5 +1,7 @@
 //! Windows: memory, job objects, processor groups, the console.
 
+#[cfg(feature = "program")]
+mod console_events;
 mod memory;
 mod records;
 mod system_calls;
@@ -9,33 +11,21 @@ use std::{
     io,
     os::windows::{fs::OpenOptionsExt, io::AsHandle},
     path::{Path, PathBuf},
-    thread,
 };
 
+#[cfg(feature = "program")]
+pub use console_events::handle_signals;
 use memmap2::{Mmap, MmapMut};
 use winapi_util::{HandleRef, console};
-use windows_sys::{
-    Win32::{
-        Storage::FileSystem::FILE_FLAG_OPEN_REPARSE_POINT,
-        System::{
-            Console::{
-                CTRL_BREAK_EVENT, CTRL_C_EVENT, ENABLE_ECHO_INPUT,
-                ENABLE_VIRTUAL_TERMINAL_PROCESSING,
-            },
-            Threading::{BELOW_NORMAL_PRIORITY_CLASS, IDLE_PRIORITY_CLASS},
-        },
+use windows_sys::Win32::{
+    Storage::FileSystem::FILE_FLAG_OPEN_REPARSE_POINT,
+    System::{
+        Console::{ENABLE_ECHO_INPUT, ENABLE_VIRTUAL_TERMINAL_PROCESSING},
+        Threading::{BELOW_NORMAL_PRIORITY_CLASS, IDLE_PRIORITY_CLASS},
     },
-    core::BOOL,
 };
 
-use super::{
-    Access,
-    interrupt::{Request, raise},
-    memory::Available,
-    pages::Reading,
-    path_variable,
-    topology::Machine,
-};
+use super::{Access, memory::Available, pages::Reading, path_variable, topology::Machine};
 
 /// A limit of the memory of a process.
 pub const MEMORY_LIMITS: &str = "the size of the paging file, or the job object's";
@@ -148,27 +138,6 @@ pub fn lower_priority(nice: u8) -> io::Result<()> {
         1..10 => BELOW_NORMAL_PRIORITY_CLASS,
         _ => IDLE_PRIORITY_CLASS,
     })
-}
-
-/// Calls [`raise`] for each Ctrl-C and Ctrl-Break, and when the console is closed or the user logs
-/// out.
-pub fn handle_signals() -> io::Result<()> {
-    system_calls::handle_console_events(console_event)
-}
-
-extern "system" fn console_event(event: u32) -> BOOL {
-    match event {
-        CTRL_C_EVENT | CTRL_BREAK_EVENT => raise(Request::Interrupt),
-        _ => {
-            raise(Request::Terminate);
-            // The system kills the program when this returns, or after some seconds. Until then the
-            // other threads finish.
-            loop {
-                thread::park();
-            }
-        }
-    }
-    true.into()
 }
 
 /// Mapped files, which the system refuses to shorten.

@@ -125,6 +125,7 @@ pub fn set_priority(class: PROCESS_CREATION_FLAGS) -> io::Result<()> {
     }
 }
 
+#[cfg(feature = "program")]
 /// Calls `handle` for each event of the console, on a thread that the system starts.
 pub fn handle_console_events(handle: extern "system" fn(u32) -> BOOL) -> io::Result<()> {
     // SAFETY: `handle` is safe to call, on any thread and until the program exits.
