@@ -67,6 +67,7 @@ files! {
     "icon.svg",
     "imported.js",
     "keys.js",
+    "lexer.js",
     "markdown.js",
     "math.css",
     "math.js",

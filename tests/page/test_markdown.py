@@ -67,6 +67,9 @@ def test_formulas_are_shown(show):
         r"A wrong one: $\frac{a$ stays.",
         r"\[ x = 1 and no end",
         r"$\href{javascript:alert(1)}{x}",
+        r"$\def\a{x}\a$",
+        r"$\newcommand{\a}{x}\a$",
+        r"$\let\a=x\a$",
     ],
 )
 def test_what_is_no_formula_stays_text(show, text):

@@ -2,6 +2,7 @@
 
 import { DOMPurify, Marked, hljs } from './vendor.js';
 import { announce, element, icon } from './dom.js';
+import { LimitedLexer, plain } from './lexer.js';
 import { formulas, showFormulas } from './math.js';
 
 const marked = new Marked({
@@ -9,11 +10,14 @@ const marked = new Marked({
     renderer: {
         // HTML in an answer is shown as text.
         html: ({ text }) => escaped(text),
+        code: ({ text, lang, highlighted }) =>
+            `<pre><code class="${highlighted ? 'highlighted' : ''} language-${escaped(language(lang))}">${escaped(text)}</code></pre>`,
         image: ({ text, href }) => `<a href="${escaped(href)}">${escaped(text || href)}</a>`,
         checkbox: ({ checked }) => `<span class="task-box${checked ? ' done' : ''}"></span> `,
     },
 });
 marked.use(formulas);
+marked.use({ extensions: [{ name: 'plain', renderer: ({ text }) => `<p class="plain">${escaped(text)}</p>` }] });
 
 // What answers may consist of. Nothing loads from elsewhere, and nothing looks like a part of the page.
 const PERMITTED = {
@@ -35,9 +39,17 @@ export class Markdown {
         this.target = target;
     }
 
-    /** Shows a text. */
+    /** Shows a text. Whatever it is, the page goes on: a text that a library fails for is shown as it is. */
     show(text) {
-        const tokens = marked.lexer(text);
+        try {
+            this.#show(new LimitedLexer(marked.defaults).lex(text));
+        } catch (error) {
+            console.warn(error);
+            this.#show([plain(text)]);
+        }
+    }
+
+    #show(tokens) {
         const blocks = tokens.filter((token) => token.type !== 'space');
         let same = 0;
         while (same < this.#blocks.length && this.#blocks[same].raw === blocks[same]?.raw) same++;
@@ -51,6 +63,7 @@ export class Markdown {
 }
 
 function block(token, links) {
+    if (token.type === 'plain') return element('p', { class: 'plain', dir: 'auto' }, token.text);
     if (token.type === 'code') return code(token);
     const tokens = Object.assign([token], { links });
     const fragment = DOMPurify.sanitize(marked.parser(tokens), PERMITTED);
@@ -71,8 +84,9 @@ function block(token, links) {
         scroll.append(table);
     }
     for (const nested of fragment.querySelectorAll('pre > code')) {
-        const language = /language-(\S+)/.exec(nested.className)?.[1];
-        nested.parentElement.replaceWith(code({ text: nested.textContent.replace(/\n$/, ''), lang: language }));
+        const [, lang] = /language-(\S*)/.exec(nested.className);
+        const highlighted = nested.classList.contains('highlighted');
+        nested.parentElement.replaceWith(code({ text: nested.textContent, lang, highlighted }));
     }
     for (const box of fragment.querySelectorAll('.task-box')) {
         const done = box.classList.contains('done');
@@ -86,22 +100,27 @@ function block(token, links) {
 }
 
 /** Returns a block of code, highlighted, with a button that copies it. */
-function code({ text, lang }) {
-    const language = (lang ?? '').match(/^[\w+#-]*/)[0].toLowerCase();
+function code({ text, lang, highlighted }) {
+    const name = language(lang);
     const shown = element('code');
-    if (hljs.getLanguage(language)) {
-        const { value } = hljs.highlight(text, { language, ignoreIllegals: true });
+    if (highlighted && hljs.getLanguage(name)) {
+        const { value } = hljs.highlight(text, { language: name, ignoreIllegals: true });
         shown.append(DOMPurify.sanitize(value, PERMITTED));
     } else {
         shown.textContent = text;
     }
-    const label = `Code${language ? ` in ${language}` : ''}`;
+    const label = `Code${name ? ` in ${name}` : ''}`;
     return element(
         'div',
         { class: 'code' },
-        element('div', { class: 'code-head' }, element('span', {}, language || 'text'), copyButton(() => text, 'Copy code')),
+        element('div', { class: 'code-head' }, element('span', {}, name || 'text'), copyButton(() => text, 'Copy code')),
         element('pre', { tabindex: 0, role: 'group', 'aria-label': label }, shown),
     );
+}
+
+/** Returns the name of a language, as a block of code has it. */
+function language(name = '') {
+    return name.match(/^[\w+#-]*/)[0].toLowerCase();
 }
 
 /** Returns a button that copies a text. */
