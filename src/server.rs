@@ -27,6 +27,7 @@ mod openai;
 mod origins;
 mod page;
 mod parameters;
+mod pdf;
 mod probabilities;
 mod prompts;
 mod read;

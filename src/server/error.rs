@@ -93,8 +93,8 @@ impl ApiError {
         Self::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message)
     }
 
-    /// Creates an error for a queue that is full.
-    fn busy(message: impl ToString) -> Self {
+    /// Creates an error for work that has no room now.
+    pub fn busy(message: impl ToString) -> Self {
         let error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
         ApiError { retry_after: Some(1), ..error }
     }

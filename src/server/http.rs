@@ -23,7 +23,7 @@ use super::{
     body, embeddings,
     error::ApiError,
     log::{REQUEST_ID, log},
-    native, ollama, openai, origins, page, rerank, work,
+    native, ollama, openai, origins, page, pdf, rerank, work,
 };
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -55,6 +55,7 @@ pub fn router(server: Arc<Server>) -> Router {
         .merge(anthropic::routes())
         .merge(ollama::routes())
         .merge(page::routes())
+        .merge(pdf::routes())
         .fallback(missing)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(server.clone(), work::handle))

@@ -1,15 +1,19 @@
 //! The web page, and what the server has for it.
 
 use std::{
+    fs,
     io::{Read, Write},
     net::TcpStream,
+    os::unix::fs::PermissionsExt,
+    path::Path,
 };
 
 use flate2::read::GzDecoder;
 use rope_cpu::json::parse;
-use serde_json::Value;
+use rope_cpu_testing::reader::tiny_reader;
+use serde_json::{Value, json};
 
-use crate::server::harness::serve;
+use crate::server::harness::{Server, serve};
 
 #[test]
 fn the_page_is_complete_and_loads_nothing_from_elsewhere() {
@@ -151,4 +155,36 @@ fn the_properties_have_the_memory() {
         assert!(memory[name].as_u64().unwrap() > 0, "{name}: {memory}");
     }
     assert_eq!(memory["cache_bytes"], 0);
+}
+
+/// Starts a server that finds only the programs of a folder.
+fn serve_with_programs(folder: &Path, options: &[&str]) -> (Server, tempfile::NamedTempFile) {
+    let model = tiny_reader(7, true);
+    let mut command = Server::command(&["serve", "--port", "0"], model.path(), options);
+    command.env("PATH", folder);
+    (Server::run(command, "listening on http://"), model)
+}
+
+#[test]
+fn a_pdf_becomes_text_with_the_users_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let pdf = json!({ "data": "JVBERi0xLjcgYnl0ZXM=" });
+    let (server, _model) = serve_with_programs(folder.path(), &["-c", "256"]);
+    server.post("/pdf", pdf.clone()).refused(501, &["pdftotext was not found", "poppler-utils"]);
+    // The program is found as soon as it is there.
+    let program = folder.path().join("pdftotext");
+    fs::write(&program, "#!/bin/sh\nexec /bin/cat \"$5\"\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    // One after another: the next is not refused because of the one before.
+    for _ in 0..5 {
+        assert_eq!(server.post("/pdf", pdf.clone()).json(), json!({ "text": "%PDF-1.7 bytes" }));
+    }
+    for wrong in [json!({}), json!({ "data": "%PDF-" }), json!({ "data": "aGVsbG8=" })] {
+        server.post("/pdf", wrong).refused(400, &["\"data\"", "a PDF in base64"]);
+    }
+    // It is a part of the page, and needs a key as other requests do.
+    let (server, _model) = serve_with_programs(folder.path(), &["-c", "256", "--no-ui"]);
+    server.post("/pdf", pdf.clone()).refused(404, &["without its web page"]);
+    let (server, _model) = serve_with_programs(folder.path(), &["-c", "256", "--api-key", "a"]);
+    server.post("/pdf", pdf).refused(401, &[]);
 }
