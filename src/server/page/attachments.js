@@ -1,16 +1,21 @@
-// The files of text of a message that is being written.
+// The files of a message that is being written.
 
+import { decode } from './decode.js';
 import { announce, bytes, element, icon, iconButton, whole } from './dom.js';
+import { isPdf, textOf } from './pdf.js';
 import { count } from './server.js';
 
-/** The largest file in bytes: more than any context holds. */
+/** The largest file of text in bytes: more than any context holds. */
 const FILE_MAX = 8 << 20;
+
+/** The largest PDF in bytes. The server may permit less. */
+const PDF_MAX = 64 << 20;
 
 /** The longest text, in letters, that is pasted into the field. A longer one becomes a file. */
 const PASTE_MAX = 4000;
 
 export class Attachments {
-    /** Each has a name, a text, its number of tokens (null while they are counted), and whether it was pasted. */
+    /** Each has a name, a text, its number of tokens (null while they are counted), an `encoding` if that is no UTF-8, and whether it was pasted. */
     files = [];
 
     /** `actions` has changed, say(sentence), and insert(text), which puts a text into the field. */
@@ -25,22 +30,16 @@ export class Attachments {
         this.#count();
     }
 
-    /** Adds the files that are text. */
+    /** Adds the files that have text. Says why others are not added. */
     async attach(files) {
+        const refusals = [];
+        this.actions.say('');
         for (const file of files) {
-            if (file.size > FILE_MAX) {
-                this.actions.say(`${file.name} has ${bytes(file.size)}; files may have up to ${bytes(FILE_MAX)}: attach a part of it.`);
-                continue;
-            }
-            const text = await read(file);
-            if (text === null) {
-                this.actions.say(`${file.name} is not text in UTF-8 or UTF-16: convert it to text, then attach that.`);
-            } else if (text.trim() === '') {
-                this.actions.say(`${file.name} is empty.`);
-            } else {
-                this.#add({ name: file.name, text, tokens: null });
-            }
+            const { refusal, ...read } = await readFile(file);
+            if (refusal) refusals.push(refusal);
+            else this.#add({ name: file.name, tokens: null, ...read });
         }
+        if (refusals.length > 0) this.actions.say(refusals.join(' '));
     }
 
     /** Takes what is pasted: files, and a long text, which becomes one. Returns whether it took it. */
@@ -78,6 +77,7 @@ export class Attachments {
     }
 
     #remove(file) {
+        this.actions.say('');
         this.files = this.files.filter((other) => other !== file);
         this.show();
         this.actions.changed();
@@ -98,7 +98,7 @@ export class Attachments {
             this.actions.insert('');
         };
         const counted = () => (file.tokens === undefined ? bytes(file.text.length) : `${whole(file.tokens)} tokens`);
-        const size = file.tokens === null ? 'counting …' : counted();
+        const size = [file.tokens === null ? 'counting …' : counted(), file.encoding].filter(Boolean).join(' · ');
         return element(
             'span',
             { class: 'chip' },
@@ -111,14 +111,26 @@ export class Attachments {
     }
 }
 
-/** Returns the text of a file, null if it is none. */
-async function read(file) {
-    const data = new Uint8Array(await file.arrayBuffer());
-    const encoding = data[0] === 0xff && data[1] === 0xfe ? 'utf-16le' : data[0] === 0xfe && data[1] === 0xff ? 'utf-16be' : 'utf-8';
+/** Returns the `text` of a file and its `encoding`, or a `refusal`: a sentence. */
+async function readFile(file) {
+    const { name, size } = file;
+    const start = new Uint8Array(await file.slice(0, 5).arrayBuffer());
+    const most = isPdf(start) ? PDF_MAX : FILE_MAX;
+    if (size > most) return { refusal: `${name} has ${bytes(size)}; it may have up to ${bytes(most)}: attach a part of it.` };
+    if (isPdf(start)) return readPdf(file);
+    const read = decode(new Uint8Array(await file.arrayBuffer()));
+    if (!read) return { refusal: `${name} is not text: convert it to text in UTF-8, then attach that.` };
+    if (read.text.trim() === '') return { refusal: `${name} is empty.` };
+    return read.encoding ? read : { text: read.text };
+}
+
+async function readPdf(file) {
     try {
-        const text = new TextDecoder(encoding, { fatal: true }).decode(data);
-        return text.includes('\0') ? null : text;
-    } catch {
-        return null;
+        announce(`The text of ${file.name} is being read.`);
+        const text = await textOf(file);
+        if (text.trim() !== '') return { text };
+        return { refusal: `${file.name} has no text, only pictures: recognize its text with another program (OCR), then attach that.` };
+    } catch (error) {
+        return { refusal: `${file.name} was not attached. ${error.message}` };
     }
 }
