@@ -48,7 +48,7 @@ impl ApiError {
     /// Creates an error for a prompt that does not fit in the context, with options with which it
     /// does.
     pub fn context_exceeded(tokens: usize, context: usize, longer: Option<&Longer>) -> Self {
-        let with = longer.map_or("a larger --ctx", |longer| &longer.text);
+        let with = longer.map_or("a larger context (-c)", |longer| &longer.text);
         let message = format!(
             "the request exceeds the available context size: the prompt has {tokens} tokens, the context \
              {context}; shorten the prompt, or restart the server with {with}"

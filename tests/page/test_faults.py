@@ -102,12 +102,67 @@ def test_a_context_that_rolls_takes_any_message(serve, visit):
 
 
 def test_a_context_that_an_answer_fills(serve, visit):
-    page = visit(serve("--ctx", "256").url)
+    server = serve("--ctx", "256")
+    page = visit(server.url)
     chat = Chat(page).ready().limit(2000, temperature=0)
     answer = chat.ask(LONG)
     expect(answer.locator(".notice")).to_contain_text("The context of 256 tokens is full, and the answer ends here.")
     assert len(answer.locator(".body").inner_text()) > 400
     expect(page.get_by_role("meter", name="Context")).to_have_attribute("aria-valuenow", "256")
+    # The options of a server with more of it, and a button that copies them.
+    expect(answer.locator(".notice")).to_contain_text(re.compile(r"restart the server with -c 2k, which needs [\d.]+ MiB"))
+    expect(answer.locator(".notice").get_by_role("button", name="Copy -c 2k")).to_be_visible()
+    chat.field.fill("More.")
+    chat.field.press("Enter")
+    notice = page.locator("#composer .notice")
+    expect(notice).to_contain_text("The message was not sent")
+    # With such a server, neither notice is true any more, and the answer goes on.
+    server.kill()
+    server.options = ("--ctx", "2048")
+    server.start()
+    expect(notice).to_be_hidden()
+    expect(answer.locator(".notice")).to_contain_text("The context of 256 tokens was full. The server now has 2,048: continue the answer.")
+    chat.ready().limit(8, temperature=0)
+    answer.get_by_role("button", name="Continue").click()
+    expect(chat.complete().locator(".notice")).to_contain_text("has reached the most tokens")
+
+
+def test_an_earlier_answer_asks_for_nothing(serve, visit):
+    page = visit(serve("--ctx", "2048").url)
+    chat = Chat(page).ready().limit(4, temperature=0)
+    first = chat.ask(LONG)
+    expect(first.locator(".notice")).to_contain_text("has reached the most tokens")
+    chat.ask("Say yes.")
+    earlier = chat.answers.first
+    expect(earlier.locator(".notice")).to_have_count(0)
+    expect(earlier.locator(".statistics")).to_contain_text("cut off")
+    page.reload()
+    expect(earlier.locator(".statistics")).to_contain_text("cut off")
+
+
+def test_a_notice_is_gone_with_what_it_is_about(serve, visit):
+    page = visit(serve("--ctx", "256").url)
+    chat = Chat(page).ready().limit(4)
+    chat.ask("Say yes.")
+    notice = page.locator("#composer .notice")
+    text = "A long message. " * 100
+    for other in ["another text", "another conversation"]:
+        chat.field.fill(text)
+        chat.field.press("Enter")
+        expect(notice).to_contain_text("The message was not sent")
+        if other == "another text":
+            chat.field.fill("Say no.")
+        else:
+            page.keyboard.press("Control+Shift+O")
+        expect(notice).to_be_hidden()
+    page.locator("#conversations .conversation").click()
+    page.get_by_role("button", name="Edit the message").click()
+    field = page.get_by_label("The edited message")
+    field.fill(text)
+    field.press("Enter")
+    expect(page.locator(".edit .notice")).to_contain_text("The message was not sent")
+    field.fill("Say no.")
+    expect(page.locator(".edit .notice")).to_be_hidden()
 
 
 def test_a_key_is_asked_for(serve, visit):

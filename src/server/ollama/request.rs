@@ -147,7 +147,7 @@ impl Options {
                 let place = format!("{}num_ctx", self.chat.shared.place.0);
                 let reason = format_args!(
                     "must be at most {context}, the context of the server, not {wanted}: restart the server \
-                     with a larger --ctx"
+                     with a larger context (-c {wanted})"
                 );
                 Err(Failure::of(&place, reason))
             }
@@ -329,6 +329,7 @@ mod tests {
         let error = ApiError::from(options(65).check_context(64).unwrap_err());
         assert_eq!(error.field.as_deref(), Some("options.num_ctx"));
         assert!(error.message.contains("64") && error.message.contains("65"), "{error:?}");
+        assert!(error.message.contains("a larger context (-c 65)"), "{error:?}");
     }
 
     #[test]

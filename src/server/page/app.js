@@ -29,7 +29,9 @@ const connection = new Connection({
         showSampling($('#sampling'), properties.default_generation_settings.params);
         showMemory($('#memory'), properties);
         rope.load();
-        showUse();
+        // Notices tell of the server as it was: another may have come.
+        composer.say('');
+        show();
     },
 });
 

@@ -2,6 +2,7 @@
 
 import { answer } from './answer.js';
 import { announce, whole } from './dom.js';
+import { LARGER, longer } from './fit.js';
 import { given } from './settings.js';
 import * as store from './store.js';
 import { Tabs } from './tabs.js';
@@ -183,17 +184,25 @@ export class Chat {
         else if (this.writtenElsewhere()) this.#tabs.stop(this.current.id);
     }
 
-    /** Returns why an answer ended early, if its length was the reason. */
+    /** Returns why an answer ended early, if its length was the reason: a notice. */
     limit(node) {
-        const { timings } = node.answer;
-        const context = this.connection.properties?.default_generation_settings.n_ctx;
-        if (context && timings && depth(timings) >= context) {
-            return (
-                `The context of ${whole(context)} tokens is full, and the answer ends here. Begin a new conversation, or ` +
-                'restart the server with a larger --ctx.'
-            );
-        }
-        return 'The answer has reached the most tokens that the settings permit: continue it, or change them under Sampling.';
+        // Answers of earlier versions of the page do not tell.
+        const { full = this.#isFull(node) ? { context: this.#context, text: LARGER } : null } = node.answer;
+        if (!full) return 'The answer has reached the most tokens that the settings permit: continue it, or change them under Sampling.';
+        const { context, text, options } = full;
+        if (this.#context > context) return `The context of ${whole(context)} tokens was full. The server now has ${whole(this.#context)}: continue the answer.`;
+        const sentence =
+            `The context of ${whole(context)} tokens is full, and the answer ends here. Begin a new conversation, or ` +
+            `restart the server with ${text}.`;
+        return { sentence, options };
+    }
+
+    get #context() {
+        return this.connection.properties?.default_generation_settings.n_ctx;
+    }
+
+    #isFull({ answer: { timings } }) {
+        return this.#context && timings && depth(timings) >= this.#context;
     }
 
     #answer(asked, conversation = this.current) {
@@ -232,6 +241,8 @@ export class Chat {
         } catch (error) {
             failed = error;
         }
+        const { answer: ended } = node;
+        if (ended.finish === 'length') ended.full = this.#isFull(node) ? { context: this.#context, ...(await longer(this.#context + 1)) } : null;
         this.#running.delete(conversation.id);
         conversation.changed = Date.now();
         this.#keep(conversation, own).then(() => this.#tabs.ended(conversation.id, node));

@@ -38,7 +38,11 @@ export class Composer {
         const chooser = form.querySelector('input[type=file]');
         form.querySelector('.attach').addEventListener('click', () => chooser.click());
         chooser.addEventListener('change', () => this.attach([...chooser.files]).then(() => (chooser.value = '')));
-        this.field.addEventListener('input', () => this.#edited());
+        this.field.addEventListener('input', () => {
+            // What was said of the message before is not true of another.
+            this.say('');
+            this.#edited();
+        });
         this.field.addEventListener('keydown', (event) => this.#key(event));
         this.field.addEventListener('paste', (event) => {
             if (this.attachments.paste(event.clipboardData)) event.preventDefault();
@@ -71,6 +75,7 @@ export class Composer {
     /** Shows what is being written to another conversation. */
     show({ content, files, waiting }) {
         this.#endCheck();
+        this.say('');
         this.#waiting = waiting;
         this.field.value = content;
         this.attachments.set(files);
@@ -78,7 +83,7 @@ export class Composer {
         this.#edited();
     }
 
-    /** Adds the files that are text. */
+    /** Adds files. */
     attach(files) {
         return this.attachments.attach(files);
     }
@@ -125,6 +130,7 @@ export class Composer {
     /** Sends a message if its refusal turns out to be none, and no other conversation is shown meanwhile. */
     async #sendUnless(refusal, message) {
         const check = (this.#check = {});
+        this.say('');
         this.field.readOnly = true;
         const notice = await refusal;
         if (this.#check !== check) return;
@@ -140,7 +146,6 @@ export class Composer {
 
     #send(message) {
         this.show({ content: '', files: [], waiting: this.#waiting });
-        this.say('');
         this.actions.send(message);
     }
 

@@ -16,7 +16,7 @@ export class Connection {
     /** Whether the dialog was closed without a key: then only a message asks again. */
     #declined = false;
 
-    /** `changed(properties)` is called when the server has become ready. */
+    /** `changed(properties)` is called when the server has become ready, or is ready and another. */
     constructor({ status, dialog, changed }) {
         Object.assign(this, { status, dialog, changed });
         document.addEventListener('visibilitychange', () => document.hidden || this.look());
@@ -34,9 +34,10 @@ export class Connection {
         const before = this.#state;
         try {
             const properties = await get('props');
+            const isAnother = before !== 'ready' || !same(properties, this.properties);
             this.properties = properties;
             this.#show('ready', properties.model_alias);
-            if (before !== 'ready') this.changed(properties);
+            if (isAnother) this.changed(properties);
             return true;
         } catch (fault) {
             if (fault.kind === 'key' && this.#declined) this.#show('key', 'An API key is required.');
@@ -79,4 +80,10 @@ export class Connection {
             }, { once: true });
         });
     }
+}
+
+/** Returns whether properties are those of the same model in the same context: a server may be started again between two looks. */
+function same(one, other) {
+    const known = ({ model_path, default_generation_settings: { n_ctx } }) => `${n_ctx} ${model_path}`;
+    return known(one) === known(other);
 }

@@ -3,6 +3,9 @@
 import { whole } from './dom.js';
 import { count, get } from './server.js';
 
+/** What a server needs, if its options are not known. */
+export const LARGER = 'a larger context (-c)';
+
 /** The most tokens that a template adds to a message, so that short ones need not be counted. */
 const TEMPLATE_MAX = 64;
 
@@ -24,12 +27,18 @@ async function counted(messages, context) {
     // An answer needs a token.
     const excess = tokens + 1 - context;
     if (excess <= 0) return null;
-    // Without an answer, the sentence tells what is certain.
-    const { prompt_options: options, prompt_options_text: text } = await get(`rope?prompt=${tokens}`).catch(() => ({}));
+    const { options, text } = await longer(tokens);
     const sentence =
         `The message was not sent: it has ${whole(excess)} ${excess === 1 ? 'token' : 'tokens'} too many for the context of ` +
-        `${whole(context)}. Shorten it, begin a new conversation, or restart the server with ${text ?? 'a larger --ctx'}.`;
+        `${whole(context)}. Shorten it, begin a new conversation, or restart the server with ${text}.`;
     return { sentence, options };
+}
+
+/** Returns the options of a server in which a number of tokens fits, and a text about them. */
+export async function longer(tokens) {
+    // Without an answer, the text tells what is certain.
+    const { prompt_options: options, prompt_options_text: text } = await get(`rope?prompt=${tokens}`).catch(() => ({}));
+    return { options, text: text ?? LARGER };
 }
 
 function bytes(text) {

@@ -166,8 +166,8 @@ class Message {
         } else {
             buttons.push(iconButton('retry', 'Regenerate the answer', () => actions.regenerate(node), { disabled }));
         }
-        const row = [element('span', { class: 'buttons' }, buttons), switcher, statistics(node.answer?.timings)];
-        return [...this.#notices(last && idle), element('div', { class: 'row' }, row)].filter(Boolean);
+        const row = [element('span', { class: 'buttons' }, buttons), switcher, statistics(node.answer, last)];
+        return [...(last ? this.#notices(idle) : []), element('div', { class: 'row' }, row)].filter(Boolean);
     }
 
     /** Returns why an answer did not end by itself, with what can be done about it. */
@@ -180,14 +180,18 @@ class Message {
             ? element('button', { type: 'button', class: 'button', onclick: () => actions.resume(node) }, 'Continue')
             : element('button', { type: 'button', class: 'button', onclick: () => actions.regenerate(node, true) }, 'Try again');
         const notice = { class: fault ? 'notice fault' : 'notice', role: fault ? 'alert' : null };
-        return [element('div', notice, element('p', {}, reason), open && action)];
+        const shown = element('div', notice);
+        showNotice(shown, reason);
+        if (open) shown.append(action);
+        return [shown];
     }
 
     #edit() {
         const { node, actions } = this;
-        const field = element('textarea', { 'aria-label': 'The edited message', rows: 1, dir: 'auto' });
-        field.value = node.content;
         const notice = element('p', { class: 'notice', role: 'alert', hidden: true });
+        const oninput = () => showNotice(notice, null);
+        const field = element('textarea', { 'aria-label': 'The edited message', rows: 1, dir: 'auto', oninput });
+        field.value = node.content;
         const close = () => {
             form.replaceWith(this.body);
             this.foot.hidden = false;
@@ -257,11 +261,14 @@ function modelName(model) {
     return model.replace(/\.gguf$/i, '');
 }
 
-/** Returns what an answer cost. */
-function statistics(timings) {
-    if (!timings) return null;
+/** Returns what an answer cost. That an earlier one is not complete is said here, as nothing is to be done about it. */
+function statistics(answer, last) {
+    const { timings, fault, stopped, finish } = answer ?? {};
+    const state = last ? null : fault ? 'not complete' : stopped ? 'stopped' : finish === 'length' ? 'cut off' : null;
+    if (!timings) return state && element('span', { class: 'statistics' }, state);
     const { cache_n, prompt_n, prompt_ms, predicted_n = 0, predicted_per_second = 0 } = timings;
     const parts = [
+        state,
         predicted_n > 0 && `${whole(predicted_n)} tokens`,
         predicted_n > 1 && `${short(predicted_per_second)} tokens/s`,
         `${whole(prompt_n)} read in ${duration(prompt_ms / 1000)}`,

@@ -52,7 +52,7 @@ export function fault(status, body) {
             'full',
             `The context is full: the conversation has ${whole(error.n_prompt_tokens)} tokens, and ` +
                 `${whole(error.n_ctx)} fit. Shorten the message, begin a new conversation, or restart the ` +
-                `server with ${error.options ?? 'a larger --ctx'}.`,
+                `server with ${error.options ?? 'a larger context (-c)'}.`,
         );
     }
     if (status === 401) return new Fault('key', 'The server requires an API key: enter one that was given to it with --api-key.');
