@@ -130,7 +130,8 @@ def test_conversations_are_kept_renamed_exported_and_deleted(serve, visit):
         page.get_by_role("button", name="as JSON").click()
     assert download.value.suggested_filename == "Grass.json"
     exported = json.loads(download.value.path().read_text())
-    assert exported["system"] == "You answer in one word."
+    # The system prompt is another conversation's.
+    assert exported["system"] == ""
     assert [node["role"] for node in exported["nodes"]] == ["user", "assistant"]
     page.get_by_role("button", name="Export").click()
     with page.expect_download() as download:
@@ -242,10 +243,31 @@ def test_two_conversations_are_answered_at_a_time(serve, visit):
     expect(page.locator("#conversations").get_by_role("img", name="is being answered")).to_have_count(0)
 
 
-@pytest.mark.parametrize("content, reason", [(b"\x89PNG\r\n\x00\x00\xff", "is not text"), (b"  \n", "is empty")])
-def test_files_that_are_no_text_are_refused(serve, visit, content, reason):
-    page = visit(serve("--ctx", "512").url)
-    Chat(page).ready()
-    page.locator("#composer input[type=file]").set_input_files({"name": "file", "mimeType": "", "buffer": content})
-    expect(page.locator("#composer .notice")).to_contain_text(reason)
-    expect(page.locator("#composer .chip")).to_have_count(0)
+def test_each_conversation_has_its_own_system_prompt(serve, visit):
+    page = visit(serve("--ctx", "2048").url)
+    chat = Chat(page).ready().limit(4)
+    system = page.get_by_label("What the model is told")
+    default = page.get_by_role("button", name="Make this the default")
+    expect(default).to_be_disabled()
+    # It is kept before the first message, and belongs to that conversation alone.
+    system.fill("You answer in one word.")
+    page.reload()
+    expect(system).to_have_value("You answer in one word.")
+    chat.ready().ask("Which color has the sky?")
+    page.keyboard.press("Control+Shift+O")
+    expect(system).to_have_value("")
+    system.fill("You are a poet.")
+    default.click()
+    expect(default).to_be_disabled()
+    chat.ask("Which color has grass?")
+    page.keyboard.press("Control+Shift+O")
+    expect(system).to_have_value("You are a poet.")
+    # The default of another conversation may be none.
+    system.fill("")
+    page.reload()
+    expect(system).to_have_value("")
+    for title, prompt in [("sky", "You answer in one word."), ("grass", "You are a poet.")]:
+        page.locator("#conversations .conversation").filter(has_text=title).click()
+        expect(system).to_have_value(prompt)
+    page.reload()
+    expect(system).to_have_value("You are a poet.")

@@ -3,6 +3,7 @@
 import { Chat } from './chat.js';
 import { Composer } from './composer.js';
 import { Connection } from './connection.js';
+import { announce } from './dom.js';
 import { Drafts, withdrawn } from './drafts.js';
 import { refusal } from './fit.js';
 import { Gauge } from './gauge.js';
@@ -93,6 +94,7 @@ function show() {
     $('#actions').hidden = !kept;
     const system = $('#system');
     if (system !== document.activeElement) system.value = current.system;
+    $('#system-default').disabled = chat.systemIsDefault;
     showUse();
 }
 
@@ -207,7 +209,16 @@ function showTheme(name) {
 $('#new').addEventListener('click', begin);
 $('#theme').addEventListener('click', () => showTheme(nextTheme()));
 showTheme(store.setting('theme', 'system'));
-$('#system').addEventListener('input', (event) => chat.setSystem(event.target.value));
+$('#system').addEventListener('input', (event) => {
+    chat.setSystem(event.target.value);
+    $('#system-default').disabled = chat.systemIsDefault;
+});
+$('#system-default').addEventListener('click', () => {
+    chat.makeSystemDefault();
+    $('#system-default').disabled = true;
+    $('#system').focus();
+    announce('Other new conversations begin with this system prompt, too.');
+});
 $('#rename').addEventListener('click', async () => {
     const title = await askTitle($('#title-dialog'), chat.current.title);
     if (title) chat.rename(title);

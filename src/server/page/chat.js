@@ -40,7 +40,7 @@ export class Chat {
         for (const { id, nodes } of this.conversations) markLeft(nodes.filter((node) => node.id !== this.#tabs.writes(id)));
         const shown = store.setting('shown');
         const last = this.conversations.find((conversation) => conversation.id === shown);
-        this.open(last ?? this.#empty());
+        this.open(last ?? newConversation(store.setting('unsent-system') ?? store.setting('system', '')));
     }
 
     /** Adds a conversation, and shows it. */
@@ -92,10 +92,6 @@ export class Chat {
         else this.view.show();
     }
 
-    #empty() {
-        return newConversation(store.setting('system', ''));
-    }
-
     open(conversation) {
         this.current = conversation;
         store.set('shown', conversation.nodes.length > 0 ? conversation.id : null);
@@ -103,7 +99,8 @@ export class Chat {
     }
 
     begin() {
-        this.open(this.#empty());
+        store.set('unsent-system', null);
+        this.open(newConversation(store.setting('system', '')));
     }
 
     /** Returns the node of a conversation that is being written, null if none. */
@@ -121,6 +118,7 @@ export class Chat {
         const parent = path(conversation).at(-1)?.id ?? '';
         const node = add(conversation, parent, 'user', content, files.length > 0 ? { files } : {});
         if (!this.conversations.includes(conversation)) this.conversations.unshift(conversation);
+        if (parent === '') store.set('unsent-system', null);
         if (!conversation.title) conversation.title = titleOf(node);
         if (conversation === this.current) store.set('shown', conversation.id);
         this.#answer(node, conversation);
@@ -160,10 +158,21 @@ export class Chat {
         this.view.show();
     }
 
+    /** Sets the system prompt of the conversation that is shown. */
     setSystem(text) {
         this.current.system = text;
-        store.set('system', text || null);
         if (this.current.nodes.length > 0) this.#keep(this.current);
+        else store.set('unsent-system', text);
+    }
+
+    /** Returns whether new conversations begin with the system prompt of the one that is shown. */
+    get systemIsDefault() {
+        return this.current.system === store.setting('system', '');
+    }
+
+    /** Lets new conversations begin with the system prompt of the one that is shown. */
+    makeSystemDefault() {
+        store.set('system', this.current.system || null);
     }
 
     rename(title) {
