@@ -51,6 +51,7 @@ macro_rules! files {
 
 files! {
     "index.html",
+    "address.js",
     "answer.js",
     "app.js",
     "attachments.js",
@@ -77,6 +78,7 @@ files! {
     "panel.css",
     "panel.js",
     "pdf.js",
+    "search.js",
     "server.js",
     "settings.js",
     "sidebar.js",

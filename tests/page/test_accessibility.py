@@ -277,6 +277,6 @@ def test_escape_closes_the_menu_first(long, visit):
     page.keyboard.press("Escape")
     expect(chat.complete().locator(".notice")).to_contain_text("stopped")
     expect(chat.field).to_be_focused()
-    page.get_by_role("button", name="Delete").click()
-    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
     expect(chat.field).to_be_focused()

@@ -39,7 +39,7 @@ def test_drafts_survive_a_reload(serve, visit):
     page.keyboard.press("Control+Shift+O")
     expect(chat.field).to_have_value("")
     chat.field.fill("Another")
-    page.locator("#conversations button").click()
+    page.locator("#conversations .conversation").click()
     expect(chat.field).to_have_value("More of it")
     page.reload()
     expect(chat.field).to_have_value("More of it")
@@ -58,8 +58,8 @@ def test_a_draft_is_deleted_with_its_conversation(serve, visit):
     chat.ask("Say yes.")
     chat.field.fill("A secret")
     page.wait_for_timeout(500)
-    page.get_by_role("button", name="Delete").click()
-    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
     expect(chat.field).to_have_value("")
     page.wait_for_timeout(500)
     kept = """async () => {
@@ -85,7 +85,7 @@ def test_a_message_is_not_sent_to_a_conversation_that_is_shown_meanwhile(serve, 
     held[0].continue_()
     page.wait_for_timeout(500)
     expect(page.locator(".message")).to_have_count(0)
-    page.locator("#conversations button").click()
+    page.locator("#conversations .conversation").click()
     expect(chat.field).to_have_value(text)
     expect(page.locator(".message.user")).to_have_count(1)
 
@@ -116,7 +116,7 @@ def test_a_message_that_waits_is_sent_in_a_conversation_that_is_not_shown(serve,
     page.keyboard.press("Control+Shift+O")
     expect(page.locator("#conversations").get_by_role("img", name="is being answered")).to_have_count(0, timeout=60_000)
     expect(page.locator(".message")).to_have_count(0)
-    page.locator("#conversations button").click()
+    page.locator("#conversations .conversation").click()
     expect(page.locator(".message.user .body")).to_have_text([LONG, "Say yes."])
     expect(chat.complete().locator(".body")).not_to_be_empty()
 

@@ -117,7 +117,7 @@ def test_conversations_are_kept_renamed_exported_and_deleted(serve, visit):
     page.keyboard.press("Control+Shift+O")
     expect(page.locator(".message")).to_have_count(0)
     chat.ask("Which color has grass?")
-    list_of = page.locator("#conversations button")
+    list_of = page.locator("#conversations .conversation")
     expect(list_of).to_have_text(["Which color has grass?", "Which color has the sky?"])
 
     page.get_by_role("button", name="Rename").click()
@@ -138,8 +138,8 @@ def test_conversations_are_kept_renamed_exported_and_deleted(serve, visit):
         page.get_by_role("button", name="as Markdown").click()
     assert "## User\n\nWhich color has grass?" in download.value.path().read_text()
 
-    page.get_by_role("button", name="Delete").click()
-    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
     expect(list_of).to_have_text(["Which color has the sky?"])
     page.reload()
     expect(list_of).to_have_text(["Which color has the sky?"])
@@ -165,7 +165,7 @@ def test_an_exported_conversation_is_imported(serve, visit):
         with other.expect_file_chooser():
             other.get_by_role("button", name="Import").click()
         chosen.set_input_files({"name": "sky.json", "mimeType": "", "buffer": exported.encode()})
-        expect(other.locator("#conversations button")).to_have_text(["Which color has the sky?"] * count)
+        expect(other.locator("#conversations .conversation")).to_have_text(["Which color has the sky?"] * count)
         expect(other.locator(".message.assistant .versions")).to_contain_text("2 / 2")
         other.reload()
         expect(other.locator(".message.assistant .versions")).to_contain_text("2 / 2")
@@ -178,7 +178,7 @@ def test_an_exported_conversation_is_imported(serve, visit):
     for text in wrong:
         chosen.set_input_files({"name": "wrong.json", "mimeType": "", "buffer": text.encode()})
         expect(page.locator("#composer .notice")).to_contain_text("wrong.json is not a conversation")
-        expect(page.locator("#conversations button")).to_have_count(2)
+        expect(page.locator("#conversations .conversation")).to_have_count(2)
         page.evaluate("document.querySelector('#composer .notice').textContent = ''")
 
 
@@ -193,7 +193,7 @@ def test_two_tabs_have_the_same_conversations(serve, visit):
     other = Chat(second).ready()
     chat.send(LONG)
     # The other tab shows the answer while it is written, and adds to the conversation meanwhile.
-    second.locator("#conversations button").click()
+    second.locator("#conversations .conversation").click()
     expect(other.answers.last.locator(".body")).not_to_be_empty()
     expect(other.answers.last.locator(".notice")).to_have_count(0)
     other.limit(4)
@@ -220,12 +220,12 @@ def test_two_tabs_have_the_same_conversations(serve, visit):
     second.get_by_label("Title").fill("Kings")
     second.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Kings")).to_be_visible()
-    second.get_by_role("button", name="Delete").click()
-    second.get_by_role("dialog").get_by_role("button", name="Delete").click()
-    expect(page.locator("#conversations button")).to_have_count(0)
+    second.get_by_role("button", name="Delete", exact=True).click()
+    second.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
+    expect(page.locator("#conversations .conversation")).to_have_count(0)
     expect(page.locator(".message")).to_have_count(0)
     page.reload()
-    expect(page.locator("#conversations button")).to_have_count(0)
+    expect(page.locator("#conversations .conversation")).to_have_count(0)
 
 
 def test_two_conversations_are_answered_at_a_time(serve, visit):
@@ -237,7 +237,7 @@ def test_two_conversations_are_answered_at_a_time(serve, visit):
     chat.limit(4)
     chat.ask("Say yes.")
     expect(page.locator("#conversations").get_by_role("img", name="is being answered")).to_have_count(1)
-    page.locator("#conversations button").filter(has_text="Write a long story").click()
+    page.locator("#conversations .conversation").filter(has_text="Write a long story").click()
     expect(page.get_by_role("button", name="Stop", exact=True)).to_be_visible()
     chat.complete()
     expect(page.locator("#conversations").get_by_role("img", name="is being answered")).to_have_count(0)

@@ -69,6 +69,6 @@ def test_another_tab_shows_the_progress_of_reading(serve, visit):
     other = tab(page)
     drop(page, **document(5000))
     chat.send("What is this text about?")
-    other.page.locator("#conversations button").click()
+    other.page.locator("#conversations .conversation").click()
     expect(other.page.locator(".reading .label")).to_contain_text(re.compile(r"Reading [1-9][\d,]* of"), timeout=60_000)
     assert other.complete().locator(".body").inner_text() == chat.complete().locator(".body").inner_text()

@@ -1,5 +1,6 @@
 // The page: connects the conversation, the server, and the parts of the page.
 
+import { addressOf, followAddress, named, setAddress } from './address.js';
 import { Chat } from './chat.js';
 import { Composer } from './composer.js';
 import { Connection } from './connection.js';
@@ -16,6 +17,9 @@ import * as store from './store.js';
 import { path, used } from './tree.js';
 
 const $ = (selector) => document.querySelector(selector);
+
+/** What is said of an address whose conversation the browser does not have. */
+const ELSEWHERE = 'This browser does not have the conversation of this address: it was deleted, or is kept in another browser.';
 
 applyTheme();
 
@@ -70,6 +74,8 @@ let written = null;
 /** Shows the conversation. */
 function show() {
     const { current, conversations } = chat;
+    const kept = conversations.includes(current);
+    setAddress(kept ? current : null, written !== null && current !== written);
     if (current !== written) {
         written = current;
         composer.show(drafts.of(current));
@@ -78,17 +84,7 @@ function show() {
     const elsewhere = chat.writtenElsewhere();
     messages.show(current, [own, elsewhere], own === null);
     composer.setBusy(own !== null || elsewhere !== null);
-    showList($('#conversations'), conversations, {
-        current,
-        running: (conversation) => chat.writing(conversation) !== null || chat.writtenElsewhere(conversation) !== null,
-        open: (conversation) => {
-            chat.open(conversation);
-            messages.toEnd();
-            closeSidebar();
-            composer.field.focus();
-        },
-    });
-    const kept = conversations.includes(current);
+    showConversations();
     $('#title').textContent = kept ? current.title : 'New conversation';
     document.title = kept ? `${current.title} – rope-cpu` : 'rope-cpu';
     $('#actions').hidden = !kept;
@@ -96,6 +92,28 @@ function show() {
     if (system !== document.activeElement) system.value = current.system;
     $('#system-default').disabled = chat.systemIsDefault;
     showUse();
+}
+
+/** Shows the list of conversations that have what is searched for. Returns how many. */
+function showConversations() {
+    return showList($('#conversations'), chat.conversations, $('#search').value, {
+        current: chat.current,
+        running: (conversation) => chat.writing(conversation) !== null || chat.writtenElsewhere(conversation) !== null,
+        open: (conversation) => {
+            chat.open(conversation);
+            messages.toEnd();
+            closeSidebar();
+            composer.field.focus();
+        },
+        remove: async (conversation) => {
+            const rows = [...$('#conversations').querySelectorAll('.conversation')];
+            const place = rows.findIndex((row) => row.hash === addressOf(conversation));
+            if (!(await remove(conversation))) return;
+            // The next one may be deleted, too.
+            const buttons = [...$('#conversations').querySelectorAll('.icon-button')];
+            (buttons[Math.min(place, buttons.length - 1)] ?? $('#new')).focus();
+        },
+    });
 }
 
 /** Shows what is used of the context, and the speed. */
@@ -219,6 +237,16 @@ $('#system-default').addEventListener('click', () => {
     $('#system').focus();
     announce('Other new conversations begin with this system prompt, too.');
 });
+$('#search').addEventListener('input', () => {
+    const count = showConversations();
+    announce(count === 1 ? '1 conversation' : `${count} conversations`);
+});
+$('#search').addEventListener('keydown', (event) => {
+    if (event.key !== 'Escape' || event.target.value === '') return;
+    event.stopPropagation();
+    event.target.value = '';
+    showConversations();
+});
 $('#rename').addEventListener('click', async () => {
     const title = await askTitle($('#title-dialog'), chat.current.title);
     if (title) chat.rename(title);
@@ -245,12 +273,16 @@ $('#import-file').addEventListener('change', async ({ target }) => {
     target.value = '';
 });
 $('#delete').addEventListener('click', async () => {
-    if (!(await askDeletion($('#delete-dialog'), chat.current.title))) return;
-    const { current } = chat;
-    await chat.remove();
-    drafts.remove(current);
-    composer.field.focus();
+    if (await remove(chat.current)) composer.field.focus();
 });
+
+/** Deletes a conversation if the user confirms it. Returns whether it was. */
+async function remove(conversation) {
+    if (!(await askDeletion($('#delete-dialog'), conversation.title))) return false;
+    await chat.remove(conversation);
+    drafts.remove(conversation);
+    return true;
+}
 
 for (const button of document.querySelectorAll('dialog .cancel')) {
     button.addEventListener('click', () => button.closest('dialog').close(''));
@@ -275,6 +307,10 @@ shortcuts({
     new: begin,
     sidebar: () => toggle('sidebar'),
     panel: () => toggle('panel'),
+    search: () => {
+        toggle('sidebar', true);
+        $('#search').select();
+    },
     regenerate: () => [...document.querySelectorAll('[aria-label="Regenerate the answer"]')].at(-1)?.click(),
     message: () => composer.field.focus(),
     help: () => $('#help').showModal(),
@@ -294,8 +330,14 @@ $('#show-help').addEventListener('click', () => $('#help').showModal());
 showPanels();
 const keeps = await store.open();
 await drafts.open();
-await chat.load();
+const isHere = await chat.load(named());
 messages.toEnd();
-if (!keeps) composer.say('This browser keeps no data for the page: conversations are lost when it is left.');
+followAddress((id) => {
+    const isHere = chat.openNamed(id);
+    messages.toEnd();
+    if (!isHere) composer.say(ELSEWHERE);
+});
 composer.field.focus();
 await connection.look();
+if (!keeps) composer.say('This browser keeps no data for the page: conversations are lost when it is left.');
+else if (!isHere) composer.say(ELSEWHERE);

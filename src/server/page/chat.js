@@ -33,14 +33,23 @@ export class Chat {
         Object.assign(this, { view, connection });
     }
 
-    /** Loads what the browser keeps, and shows the conversation that was shown last. */
-    async load() {
+    /** Loads what the browser keeps, and shows a conversation, or the one that was shown last. Returns whether it is the first. */
+    async load(id) {
         this.conversations = await store.all();
         if (this.conversations.some(({ nodes }) => nodes.some(isUnfinished))) await this.#tabs.ask();
         for (const { id, nodes } of this.conversations) markLeft(nodes.filter((node) => node.id !== this.#tabs.writes(id)));
-        const shown = store.setting('shown');
+        const shown = id ?? store.setting('shown');
         const last = this.conversations.find((conversation) => conversation.id === shown);
         this.open(last ?? newConversation(store.setting('unsent-system') ?? store.setting('system', '')));
+        return !id || last !== undefined;
+    }
+
+    /** Shows the conversation with an identifier, or a new one for null. Returns whether there is one. */
+    openNamed(id) {
+        const conversation = this.conversations.find((conversation) => conversation.id === id);
+        if (conversation) this.open(conversation);
+        else this.begin();
+        return !id || conversation !== undefined;
     }
 
     /** Adds a conversation, and shows it. */
@@ -181,10 +190,9 @@ export class Chat {
         this.view.show();
     }
 
-    async remove() {
-        const { current } = this;
-        this.#forget(current);
-        await store.remove(current.id);
+    async remove(conversation) {
+        this.#forget(conversation);
+        await store.remove(conversation.id);
     }
 
     stop() {

@@ -27,6 +27,7 @@ const PATHS = {
     file: 'M6 3h8l4 4v14H6zM14 3v5h4',
     left: 'M14.5 6l-6 6 6 6',
     remove: 'M6 6l12 12M18 6L6 18',
+    trash: 'M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13M10.5 11v5M13.5 11v5',
     retry: 'M5 12a7 7 0 0 1 12-5l2 2M19 4v5h-5M19 12a7 7 0 0 1-12 5l-2-2M5 20v-5h5',
     right: 'M9.5 6l6 6-6 6',
     send: 'M12 19V6m-6 6l6-6 6 6',

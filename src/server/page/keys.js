@@ -1,6 +1,6 @@
 // Keys. The dialog in index.html lists them.
 
-/** Calls `actions` by keys: new, sidebar, panel, regenerate, message, help, escape. */
+/** Calls `actions` by keys: new, sidebar, panel, search, regenerate, message, help, escape. */
 export function shortcuts(actions) {
     addEventListener('keydown', (event) => {
         // What is open above the page closes by the browser's own keys.
@@ -17,7 +17,7 @@ function named(event) {
     const writing = event.target.closest?.('input, textarea, select');
     if (event.ctrlKey || event.metaKey) {
         if (event.shiftKey) return { o: 'new', enter: 'regenerate' }[key.toLowerCase()];
-        return { b: 'sidebar', '.': 'panel', '/': 'help' }[key.toLowerCase()];
+        return { b: 'sidebar', k: 'search', '.': 'panel', '/': 'help' }[key.toLowerCase()];
     }
     if (event.altKey) return null;
     if (key === 'Escape') return 'escape';

@@ -1,35 +1,50 @@
-// The list of conversations, and renaming, exporting and deleting the one that is shown.
+// The list of conversations, and renaming, exporting and deleting them.
 
-import { announce, download, element } from './dom.js';
+import { addressOf } from './address.js';
+import { announce, download, element, iconButton } from './dom.js';
 import { read } from './imported.js';
+import { found } from './search.js';
 import { toMarkdown } from './tree.js';
 
-/** Shows the list. */
-export function showList(list, conversations, { current, running, open }) {
+/** Shows the conversations that have what is searched for. Returns how many. */
+export function showList(list, conversations, query, { current, running, open, remove }) {
+    const all = found(conversations, query);
     const days = new Map();
-    for (const conversation of conversations) {
-        const day = dayOf(conversation.changed);
-        days.set(day, [...(days.get(day) ?? []), conversation]);
+    for (const one of all) {
+        const day = dayOf(one.conversation.changed);
+        days.set(day, [...(days.get(day) ?? []), one]);
     }
-    const row = (conversation) => element(
-        'li',
-        {},
-        element(
-            'button',
-            {
-                type: 'button',
-                class: 'conversation',
-                'aria-current': conversation === current ? 'true' : null,
-                onclick: () => open(conversation),
+    const row = ({ conversation, excerpt }) => {
+        const title = conversation.title || 'New conversation';
+        const link = {
+            class: 'conversation',
+            href: addressOf(conversation),
+            'aria-current': conversation === current ? 'page' : null,
+            onclick: (event) => {
+                // With such a key, the browser opens another tab or window.
+                if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+                event.preventDefault();
+                open(conversation);
             },
-            element('span', { class: 'title', dir: 'auto' }, conversation.title || 'New conversation'),
-            running(conversation) && element('span', { class: 'pulse', role: 'img', 'aria-label': 'is being answered' }),
-        ),
-    );
+        };
+        return element(
+            'li',
+            {},
+            element(
+                'a',
+                link,
+                element('span', { class: 'title', dir: 'auto' }, title, excerpt && element('span', { class: 'excerpt' }, excerpt)),
+                running(conversation) && element('span', { class: 'pulse', role: 'img', 'aria-label': 'is being answered' }),
+            ),
+            iconButton('trash', `Delete “${title}”`, () => remove(conversation)),
+        );
+    };
     list.replaceChildren(...[...days].map(([day, all]) => element(
         'section', { 'aria-label': day }, element('h3', {}, day), element('ul', {}, all.map(row)),
     )));
-    if (conversations.length === 0) list.append(element('p', { class: 'hint' }, 'Conversations are kept in this browser alone.'));
+    const hint = conversations.length === 0 ? 'Conversations are kept in this browser alone.' : `No conversation has “${query.trim()}”.`;
+    if (all.length === 0) list.append(element('p', { class: 'hint' }, hint));
+    return all.length;
 }
 
 function dayOf(time) {
