@@ -239,6 +239,13 @@ impl<'a> Tokenizer<'a> {
         self.token(text).filter(|token| self.kind(*token) == Kind::Control)
     }
 
+    /// Returns the token that a text always becomes with [`Special::Parse`]: a control token or a
+    /// user-defined token.
+    pub fn special(&self, text: &str) -> Option<Token> {
+        let is_special = |kind| matches!(kind, Kind::Control | Kind::UserDefined);
+        self.token(text).filter(|token| is_special(self.kind(*token)))
+    }
+
     /// Returns the beginning-of-sequence token (BOS).
     pub fn bos(&self) -> Option<Token> {
         self.roles.bos

@@ -94,10 +94,10 @@ impl Conversation {
         limits: &mut Limits,
     ) -> PyResult<()> {
         let tokenizer = loaded.tokenizer()?;
-        let control = |name: &str| tokenizer.control(name);
-        limits.preserved = self.format.markers().filter_map(control).collect();
+        let token = |name: &str| tokenizer.special(name);
+        limits.preserved = self.format.markers().filter_map(token).collect();
         let schema = grammar.as_ref().and_then(Grammar::schema).transpose().map_err(invalid)?;
-        let of_calls = self.format.grammar(&self.text, &self.tools, schema.as_ref(), &control);
+        let of_calls = self.format.grammar(&self.text, &self.tools, schema.as_ref(), &token);
         if of_calls.is_some() && grammar.is_some() && schema.is_none() {
             return Err(invalid("grammar and tools exclude each other: remove one of them"));
         }

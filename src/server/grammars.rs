@@ -149,8 +149,8 @@ pub fn of_tools(
     let tokenizer = app.tokenizer()?;
     let schema = given.first().and_then(|given| given.grammar.schema());
     let schema = schema.transpose().map_err(ApiError::invalid)?;
-    let control = |name: &str| tokenizer.control(name);
-    let Some(grammar) = format.grammar(prompt, tools, schema.as_ref(), &control) else {
+    let token = |name: &str| tokenizer.special(name);
+    let Some(grammar) = format.grammar(prompt, tools, schema.as_ref(), &token) else {
         return Ok(None);
     };
     if let Some(given) = given.first().filter(|_| schema.is_none()) {
@@ -178,7 +178,7 @@ fn refused(tools: &[Tool], format: &Format, prompt: &str, app: &App) -> Option<(
     let vocabulary = app.vocabulary().ok()?;
     let error = |tools: &[Tool]| {
         let tools = Tools::new(tools.to_vec(), ToolChoice::Auto, false).ok()?;
-        let grammar = format.grammar(prompt, &tools, None, &|name| tokenizer.control(name))?;
+        let grammar = format.grammar(prompt, &tools, None, &|name| tokenizer.special(name))?;
         match Constraint::new(vocabulary, &Grammar::Lark(grammar)) {
             // The position is left out: it refers to a generated grammar.
             Err(constraint::Error::Invalid { message, .. }) => Some(message),
@@ -200,13 +200,13 @@ fn refused(tools: &[Tool], format: &Format, prompt: &str, app: &App) -> Option<(
     Some((index, format!("{:?}: {}", tool.name, error(rest)?)))
 }
 
-/// Returns the control tokens that separate the parts of an answer.
+/// Returns the tokens that separate the parts of an answer.
 ///
 /// # Errors
 /// If the model has no tokenizer.
 pub fn markers(format: &Format, app: &App) -> Result<Vec<Token>, ApiError> {
     let tokenizer = app.tokenizer()?;
-    Ok(format.markers().filter_map(|name| tokenizer.control(name)).collect())
+    Ok(format.markers().filter_map(|name| tokenizer.special(name)).collect())
 }
 
 fn compile(grammar: &Grammar, app: &App) -> Result<Constraint, ApiError> {

@@ -57,12 +57,12 @@ fn interfaces() -> [Interface; 4] {
     ]
 }
 
-/// Returns a request for an answer without the token `not`, and without white space: its permitted
-/// length differs between calls and the format.
+/// Returns a request for an answer without the token `not`, and without white space that the grammar
+/// does not require: its permitted length differs between calls and the format.
 fn request(interface: &Interface, not: &str, more: Value) -> Value {
     let mut request = json!({
         "messages": [{ "role": "user", "content": PROMPT }], "max_tokens": 200, "seed": 3,
-        "logit_bias": [[not, false], [" ", false], [" t", false], ["\n", false]],
+        "logit_bias": [[not, false], [" ", -100], [" t", false], ["\n", false]],
     });
     if interface.path == "/v1/responses" {
         request["input"] = request["messages"].take();
@@ -156,7 +156,7 @@ fn a_custom_call_that_is_cut_has_the_input_so_far() {
     ] {
         // The text never ends, and has no punctuation of JSON.
         let unlikely = ["\"", "{", "}", ":", "_"].map(|text| json!([text, -100]));
-        let spaces = [" ", " t", "\n"].map(|text| json!([text, false]));
+        let spaces = [json!([" ", -100]), json!([" t", false]), json!(["\n", false])];
         let bias = [&unlikely[..], &spaces[..]].concat();
         let interface = Interface { path, request: json!({ "tools": [tool] }), text: "", call };
         let more = json!({ "tool_choice": "required", "logit_bias": bias });

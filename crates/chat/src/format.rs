@@ -155,8 +155,8 @@ impl Format {
         }
     }
 
-    /// Returns the texts that the parser must see. If one is a control token of the vocabulary, put
-    /// its name into the answer's text.
+    /// Returns the texts that the parser must see. If one is a token of the vocabulary, put its name
+    /// into the answer's text.
     pub fn markers(&self) -> impl Iterator<Item = &str> {
         let reasoning = self.markers.into_iter().flat_map(|markers| [markers.start, markers.end]);
         self.dialect.markers().into_iter().chain(reasoning)
@@ -169,8 +169,8 @@ impl Format {
 
     /// Returns a grammar for the answer to a prompt that makes its calls valid, in llguidance's
     /// form of Lark; `None` if no tool may be called. `schema` is the JSON schema of an answer
-    /// without calls; `None` allows any text. `control` returns the control token with a name: the
-    /// grammar refers to it by its number.
+    /// without calls; `None` allows any text. `control` returns the token of a marker that is one
+    /// token: the grammar refers to it by its number, and allows no other spelling.
     ///
     /// # Errors
     /// If a tool's schema cannot become a grammar.

@@ -2,7 +2,10 @@
 //! <https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md>.
 //!
 //! The text before a call is free up to the call's marker, which completes a lazy terminal. After
-//! it, only a call is possible. Control tokens are not text: free text stops before such a marker.
+//! it, only a call is possible. A marker that is one token of the vocabulary is written with this
+//! token only, as the next prompt spells it: free text neither has it nor spells it.
+//!
+//! The JSON of a call has the white space of `tojson`, since most templates write it that way.
 
 mod patterns;
 
@@ -15,7 +18,7 @@ use crate::Token;
 
 /// A grammar in progress.
 pub(super) struct Lark<'c> {
-    /// Returns the control token with a name.
+    /// Returns the token of a marker, if it is one token.
     control: &'c dyn Fn(&str) -> Option<Token>,
     /// The markers of reasoning before an answer.
     markers: Option<Markers>,
@@ -83,12 +86,12 @@ impl<'c> Lark<'c> {
         self.rule(&format!("{name}[lazy]"), terminal);
     }
 
-    /// Returns whether a marker starts with a control token.
+    /// Returns whether a marker starts with a token of its own.
     pub fn has(&self, marker: &str) -> bool {
         self.split(marker).is_some()
     }
 
-    /// Writes a marker: a control token, a text or both.
+    /// Writes a marker: a token of its own, a text or both.
     pub fn marker(&self, marker: &str) -> String {
         match self.split(marker) {
             Some((token, "")) => format!("<[{token}]>"),
@@ -97,7 +100,7 @@ impl<'c> Lark<'c> {
         }
     }
 
-    /// Splits a marker into its first control token and the text after it.
+    /// Splits a marker into its own token and the text after it.
     fn split<'m>(&self, marker: &'m str) -> Option<(Token, &'m str)> {
         let whole = (self.control)(marker).map(|token| (token, ""));
         whole.or_else(|| {
@@ -114,15 +117,41 @@ impl<'c> Lark<'c> {
     /// Writes free text up to a marker, and the marker.
     pub fn until(&mut self, marker: &str) -> String {
         if self.has(marker) {
-            return format!("TEXT {}", self.marker(marker));
+            return format!("{} {}", self.text_without(&[marker]), self.marker(marker));
         }
         let name = format!("until_{}", self.rules.lines().count());
         self.lazy(&name, &format!("TEXT {}", self.literal(marker)));
         name
     }
 
-    /// Writes words, control tokens or texts, with white space before each. They are one terminal
-    /// up to a control token, but separate ones beside a schema: its terminals share their start.
+    /// Adds a terminal for free text without some markers. Returns its name.
+    fn text_without(&mut self, markers: &[&str]) -> String {
+        let name = format!("TEXT_{}", self.rules.lines().count());
+        let without = self.without(markers);
+        self.rule(&name, &format!(r"/(.|\n)*/{without}"));
+        name
+    }
+
+    /// Returns the end of a terminal that excludes the markers that are one token.
+    fn without(&self, markers: &[&str]) -> String {
+        let own = |marker: &&str| {
+            let rest = self.split(marker)?.1;
+            Some(escape(&marker[..marker.len() - rest.len()]))
+        };
+        let own: Vec<_> = markers.iter().filter_map(own).collect();
+        match own.is_empty() {
+            true => String::new(),
+            false => format!(r" & ~/(.|\n)*({})(.|\n)*/", own.join("|")),
+        }
+    }
+
+    /// Returns the text that starts reasoning; it is empty for a model that does not reason.
+    fn reasoning_start(&self) -> &'static str {
+        self.markers.map_or("", |markers| markers.start)
+    }
+
+    /// Writes words, tokens of their own or texts, with white space before each. They are one terminal
+    /// up to such a token, but separate ones beside a schema: its terminals share their start.
     pub fn spaced(&self, words: &[&str]) -> String {
         let mut items = Vec::new();
         let mut pattern = String::new();
@@ -139,12 +168,24 @@ impl<'c> Lark<'c> {
         items.join(" ")
     }
 
-    /// Writes a JSON object with the name of a tool and its arguments.
-    pub fn json_call(&self, key: &str, tool: &Tool) -> String {
+    /// Writes the words of JSON with their own white space, and with any before the first. Beside a
+    /// schema, each may have any.
+    fn json(&self, words: &[&str]) -> String {
+        if self.formatted {
+            // White space comes last, since JSON in a grammar does not start with it.
+            let words: Vec<_> = words.iter().map(|word| word.trim()).chain([""]).collect();
+            return self.spaced(&words);
+        }
+        format!("/{SPACE}{}/", escape(&words.concat()))
+    }
+
+    /// Writes a JSON object with the name of a tool and its arguments, after the words `lead`.
+    pub fn json_call(&self, lead: &[&str], key: &str, tool: &Tool) -> String {
         let [name, key] = [&tool.name, key].map(|text| json!(text).to_string());
-        // White space comes last, since JSON in a grammar does not start with it.
-        let begin = self.spaced(&["{", "\"name\"", ":", &name, ",", &key, ":", ""]);
-        format!("{begin} {} {}", self.schema(&tool.parameters), self.spaced(&["}"]))
+        let call = ["{", "\"name\"", ": ", &name, ", ", &key, ": "];
+        let begin = self.json(&[lead, &call].concat());
+        let end = if self.formatted { self.spaced(&["}"]) } else { self.literal("}") };
+        format!("{begin} {} {end}", self.schema(&tool.parameters))
     }
 
     /// Writes a JSON value with a schema. It skips keywords and patterns that llguidance lacks, since
@@ -160,7 +201,14 @@ impl<'c> Lark<'c> {
             schema.entry("properties").or_insert_with(|| json!({}));
             schema.entry("additionalProperties").or_insert(json!(false));
         }
-        schema.insert("x-guidance".into(), json!({"lenient": true}));
+        let options = match self.formatted {
+            true => json!({"lenient": true}),
+            false => json!({
+                "lenient": true, "whitespace_flexible": false,
+                "item_separator": ", ", "key_separator": ": ",
+            }),
+        };
+        schema.insert("x-guidance".into(), options);
         let mut schema = Json::Object(schema);
         patterns::remove_unknown(&mut schema);
         format!("%json {schema}")
@@ -183,10 +231,11 @@ impl<'c> Lark<'c> {
         } else if self.formatted {
             format!("formatted | {} {calls}", self.spaced(&[marker]))
         } else if self.has(marker) {
-            let whole = self.whole_answers(tools);
-            format!("TEXT ({} {calls})? | {whole}", self.marker(marker))
+            let text = self.text_without(&[marker, self.reasoning_start()]);
+            let whole = self.whole_answers(&text, tools);
+            format!("{text} ({} {calls})? | {whole}", self.marker(marker))
         } else {
-            let whole = self.whole_answers(tools);
+            let whole = self.whole_answers("TEXT", tools);
             // Neither terminal starts with reasoning.
             let not = self.not_reasoning();
             self.rule("PLAIN", &format!("/(.|\\n)*/{not}"));
@@ -197,8 +246,9 @@ impl<'c> Lark<'c> {
     }
 
     /// Returns the calls without markers, see [`WholeAnswer`](super::format::WholeAnswer). Their
-    /// start is lazy, as markers are. Free text may follow: it shows that the call was text.
-    fn whole_answers(&mut self, tools: &Tools) -> String {
+    /// start is lazy, as markers are. The terminal `text` may follow: it shows that the call was
+    /// text.
+    fn whole_answers(&mut self, text: &str, tools: &Tools) -> String {
         let mut answers = Vec::new();
         for (index, tool) in tools.callable().enumerate() {
             let name = json!(tool.name).to_string();
@@ -211,13 +261,13 @@ impl<'c> Lark<'c> {
             self.rule(&arguments, &format!("/{SPACE}/ {}", self.schema(&tool.parameters)));
             let [closed, end] = [&["}", FENCE][..], &["}"]].map(|words| self.spaced(words));
             answers.push(format!(
-                "{fenced} {arguments} {closed} TEXT | {bare} {arguments} {end} TEXT"
+                "{fenced} {arguments} {closed} {text} | {bare} {arguments} {end} {text}"
             ));
         }
         answers.join(" | ")
     }
 
-    /// Adds an answer with calls at its start, with a brace, or after a control token.
+    /// Adds an answer with calls at its start, with a brace, or after a token of its own.
     pub fn leading_calls(
         &mut self,
         tag: Option<&str>,
@@ -228,7 +278,9 @@ impl<'c> Lark<'c> {
         self.rule("call", &calls.join(" | "));
         let more =
             if tools.parallel() { format!("call ({separator} call)*") } else { "call".into() };
-        let tag = tag.filter(|tag| self.has(tag)).map(|tag| self.marker(tag));
+        let tag = tag.filter(|tag| self.has(tag));
+        let without = self.without(&[tag.unwrap_or_default(), self.reasoning_start()]);
+        let tag = tag.map(|tag| self.marker(tag));
         let body = match (tools.required(), tag) {
             (true, Some(tag)) => format!("{tag}? {more}"),
             (true, None) => more,
@@ -236,7 +288,10 @@ impl<'c> Lark<'c> {
             (false, None) if self.formatted => format!("formatted | {more}"),
             (false, tag) => {
                 let not = self.not_reasoning();
-                self.rule("PLAIN", &format!("/([ \\t\\r\\n]*[^{{ \\t\\r\\n](.|\\n)*)?/{not}"));
+                self.rule(
+                    "PLAIN",
+                    &format!("/([ \\t\\r\\n]*[^{{ \\t\\r\\n](.|\\n)*)?/{not}{without}"),
+                );
                 let tagged = tag.map(|tag| format!(" | PLAIN {tag} {more}")).unwrap_or_default();
                 format!("PLAIN | {more}{tagged}")
             }
@@ -289,7 +344,7 @@ impl<'l> Row<'l> {
         self.text += text;
     }
 
-    /// Adds a text that may be a control token.
+    /// Adds a text that may be a token of its own.
     pub fn marker(&mut self, text: &str) {
         match (self.lark.control)(text) {
             Some(token) => self.item(&format!("<[{token}]>")),

@@ -51,8 +51,8 @@ impl Dialect for Generic {
 
     fn grammar(&self, lark: &mut Lark, tools: &Tools) {
         let calls = tools.callable().map(|tool| {
-            let (begin, end) = (lark.spaced(&["{", "\"tool_call\"", ":"]), lark.spaced(&["}"]));
-            format!("{begin} {} {end}", lark.json_call("arguments", tool))
+            let call = lark.json_call(&["{", "\"tool_call\"", ": "], "arguments", tool);
+            format!("{call} {}", lark.spaced(&["}"]))
         });
         let calls: Vec<_> = calls.collect();
         let separator = lark.literal("\n");

@@ -44,7 +44,7 @@ impl Dialect for Hermes {
 
     fn grammar(&self, lark: &mut Lark, tools: &Tools) {
         let calls = tools.callable().map(|tool| {
-            format!("{} {}", lark.json_call("arguments", tool), lark.spaced(&["</tool_call>"]))
+            format!("{} {}", lark.json_call(&[], "arguments", tool), lark.spaced(&["</tool_call>"]))
         });
         let calls = calls.collect::<Vec<_>>();
         lark.marked_calls("<tool_call>", &calls, tools);

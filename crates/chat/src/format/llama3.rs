@@ -47,7 +47,7 @@ impl Dialect for Llama3 {
 
     fn grammar(&self, lark: &mut Lark, tools: &Tools) {
         let calls: Vec<_> =
-            tools.callable().map(|tool| lark.json_call("parameters", tool)).collect();
+            tools.callable().map(|tool| lark.json_call(&[], "parameters", tool)).collect();
         let separator = lark.spaced(&[";"]);
         lark.leading_calls(Some(TAG), &calls, &separator, tools);
     }

@@ -69,7 +69,7 @@ impl Dialect for Mistral {
             return lark.marked_calls(MARKER, &calls, tools);
         }
         let calls: Vec<_> =
-            tools.callable().map(|tool| lark.json_call("arguments", tool)).collect();
+            tools.callable().map(|tool| lark.json_call(&[], "arguments", tool)).collect();
         lark.rule("call", &calls.join(" | "));
         let [open, comma, close] = ["[", ",", "]"].map(|sign| lark.spaced(&[sign]));
         let more = if tools.parallel() { format!("({comma} call)*") } else { String::new() };

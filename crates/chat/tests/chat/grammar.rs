@@ -1,4 +1,4 @@
-//! Grammars of calls, in llguidance. The tokens here are bytes and control tokens.
+//! Grammars of calls, in llguidance. The tokens here are bytes, and markers that are one token.
 
 use std::sync::Arc;
 
@@ -11,9 +11,13 @@ use crate::calls::{format, tool, tools};
 
 type Token = u32;
 
-/// A vocabulary of all bytes, some control tokens, and the end token.
+/// A vocabulary of all bytes, some markers, and the end token.
+#[derive(Clone, Copy)]
 struct Vocabulary<'n> {
+    /// The markers that are one token.
     control: &'n [&'n str],
+    /// Whether these tokens are text as well, as user-defined tokens are.
+    is_text: bool,
 }
 
 impl Vocabulary<'_> {
@@ -23,8 +27,10 @@ impl Vocabulary<'_> {
 
     fn matcher(&self, grammar: &str) -> Matcher {
         let mut words: Vec<_> = (0..=255).map(|byte| vec![byte]).collect();
-        let names = self.control.iter().chain(&["<|end of answer|>"]);
-        words.extend(names.map(|name| [b"\xff".as_slice(), name.as_bytes()].concat()));
+        let special = |name: &&str| [b"\xff".as_slice(), name.as_bytes()].concat();
+        let word = |name: &&str| if self.is_text { name.as_bytes().into() } else { special(name) };
+        words.extend(self.control.iter().map(word));
+        words.push(special(&"<|end of answer|>"));
         let info = TokRxInfo::new(words.len() as u32, words.len() as u32 - 1);
         let trie = TokTrie::from(&info, &words);
         let env: toktrie::TokEnv = Arc::new(ApproximateTokEnv::new(trie));
@@ -48,15 +54,25 @@ impl Vocabulary<'_> {
 
     /// Returns whether the grammar allows a whole answer.
     fn permits(&self, grammar: &str, answer: &str) -> bool {
+        self.permits_tokens(grammar, &self.tokens(answer))
+    }
+
+    /// Returns whether the grammar allows an answer that spells its markers.
+    fn permits_spelled(&self, grammar: &str, answer: &str) -> bool {
+        let bytes: Vec<_> = answer.bytes().map(Token::from).collect();
+        self.permits_tokens(grammar, &bytes)
+    }
+
+    fn permits_tokens(&self, grammar: &str, tokens: &[Token]) -> bool {
         let mut matcher = self.matcher(grammar);
-        let tokens = self.tokens(answer);
-        let consumed = matcher.try_consume_tokens(&tokens);
+        let consumed = matcher.try_consume_tokens(tokens);
         let consumed = consumed.unwrap_or_else(|error| panic!("{error}\n{grammar}"));
         consumed == tokens.len() && matcher.is_accepting().unwrap()
     }
 }
 
-/// Checks allowed and refused answers, with markers as text and as control tokens.
+/// Checks allowed and refused answers, with markers as text, as control tokens and as user-defined
+/// tokens.
 fn check(format: Format, prompt: &str, tools: &Tools, permitted: &[&str], refused: &[&str]) {
     check_with(None, format, prompt, tools, permitted, refused);
 }
@@ -71,8 +87,8 @@ fn check_with(
     refused: &[&str],
 ) {
     let markers: Vec<_> = format.markers().collect();
-    for control in [&[][..], &markers] {
-        let vocabulary = Vocabulary { control };
+    for (control, is_text) in [(&[][..], false), (&markers, false), (&markers, true)] {
+        let vocabulary = Vocabulary { control, is_text };
         let grammar = format.grammar(prompt, tools, schema, &|name| vocabulary.token(name));
         let grammar = grammar.unwrap();
         for (answers, expected) in [(permitted, true), (refused, false)] {
@@ -80,7 +96,7 @@ fn check_with(
                 assert_eq!(
                     vocabulary.permits(&grammar, answer),
                     expected,
-                    "{answer}\n{control:?}\n{grammar}"
+                    "{answer}\n{control:?} {is_text}\n{grammar}"
                 );
             }
         }
@@ -91,9 +107,14 @@ fn check_with(
 fn calls_of_hermes() {
     let add =
         "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": -2}}\n</tool_call>";
-    let weather = "<tool_call>{\"name\":\"weather\",\"arguments\":{\"place\":\"a\"}}</tool_call>";
+    let weather =
+        "<tool_call>{\"name\": \"weather\", \"arguments\": {\"place\": \"a\"}}</tool_call>";
     let refused = [
         "<tool_call>",
+        // Not the white space that the template writes.
+        "<tool_call>{\"name\":\"weather\", \"arguments\": {\"place\": \"a\"}}</tool_call>",
+        "<tool_call>{\"name\": \"weather\", \"arguments\": {\"place\":\"a\"}}</tool_call>",
+        "<tool_call>{\"name\": \"weather\", \"arguments\": {\"place\": \"a\"} }</tool_call>",
         "<tool_call>\n{\"name\": \"no\", \"arguments\": {}}\n</tool_call>",
         "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>",
         "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": \"2\"}}\n</tool_call>",
@@ -125,6 +146,33 @@ fn calls_of_hermes() {
     check(format("hermes"), "", &tools(ToolChoice::Named("add".into())), &[add], &[weather, ""]);
     let one = Tools::new(tools(ToolChoice::Auto).all().to_vec(), ToolChoice::Auto, false).unwrap();
     check(format("hermes"), "", &one, &[add, ""], &[&two]);
+}
+
+#[test]
+fn a_marker_that_is_one_token_is_not_spelled() {
+    let call = "{\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": 2}}";
+    let call = format!("<tool_call>\n{call}\n</tool_call>");
+    let reasoning = format!("<think>So.</think>{call}");
+    let format = format("hermes");
+    let markers: Vec<_> = format.markers().collect();
+    for is_text in [false, true] {
+        let vocabulary = Vocabulary { control: &markers, is_text };
+        for choice in [ToolChoice::Auto, ToolChoice::Required] {
+            let grammar = format.grammar("", &tools(choice), None, &|name| vocabulary.token(name));
+            let grammar = grammar.unwrap();
+            for answer in [&call, &reasoning] {
+                assert!(vocabulary.permits(&grammar, answer), "{answer}\n{grammar}");
+                assert!(!vocabulary.permits_spelled(&grammar, answer), "{answer}\n{grammar}");
+            }
+        }
+        let free = format
+            .grammar("", &tools(ToolChoice::Auto), None, &|name| vocabulary.token(name))
+            .unwrap();
+        for text in ["<tool_call>", "a <tool_call> b", "<think>a</think>"] {
+            assert!(!vocabulary.permits_spelled(&free, text), "{text}\n{free}");
+        }
+        assert!(vocabulary.permits_spelled(&free, "a <tool> <tool_cal"), "{free}");
+    }
 }
 
 #[test]
@@ -163,7 +211,7 @@ fn reasoning_about_a_call_is_free() {
     let answer = "<think>Shall I write <tool_call>?</think>No.";
     check(format("hermes"), "", &tools(ToolChoice::Auto), &[], &["<think>a</think><tool_call>?"]);
     let control = [];
-    let vocabulary = Vocabulary { control: &control };
+    let vocabulary = Vocabulary { control: &control, is_text: false };
     let grammar = format("hermes").grammar("", &tools(ToolChoice::Auto), None, &|_| None).unwrap();
     assert!(vocabulary.permits(&grammar, answer), "{grammar}");
 }
@@ -197,7 +245,7 @@ fn calls_of_llama3() {
     check(format("llama3"), "", &tools(ToolChoice::Auto), &["", "a {}", add, &two], &refused);
     check(format("llama3"), "", &tools(ToolChoice::Required), &[add, weather, &two], &["", "a"]);
     let tagged = format!("<|python_tag|>{add}");
-    let vocabulary = Vocabulary { control: &["<|python_tag|>"] };
+    let vocabulary = Vocabulary { control: &["<|python_tag|>"], is_text: false };
     for choice in [ToolChoice::Auto, ToolChoice::Required] {
         let grammar = format("llama3")
             .grammar("", &tools(choice), None, &|name| vocabulary.token(name))
@@ -214,8 +262,8 @@ fn calls_of_mistral() {
     let named =
         "[TOOL_CALLS]add[ARGS]{\"a\": 1, \"b\": 2}[TOOL_CALLS]weather[ARGS]{\"place\": \"a\"}";
     let before = format!("Yes.{named}");
-    let old = Vocabulary { control: &["[TOOL_CALLS]"] };
-    let new = Vocabulary { control: &["[TOOL_CALLS]", "[ARGS]"] };
+    let old = Vocabulary { control: &["[TOOL_CALLS]"], is_text: false };
+    let new = Vocabulary { control: &["[TOOL_CALLS]", "[ARGS]"], is_text: false };
     for (vocabulary, permitted, refused) in
         [(&old, list, named), (&new, named, list), (&new, &before, list)]
     {
