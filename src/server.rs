@@ -13,6 +13,7 @@ mod blocks;
 mod body;
 mod chat;
 mod connections;
+mod echoes;
 mod embeddings;
 mod error;
 mod fields;

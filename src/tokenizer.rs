@@ -138,26 +138,56 @@ impl<'a> Tokenizer<'a> {
         if ends == Ends::Add && self.roles.add_bos {
             tokens.extend(self.roles.bos);
         }
-        let mut after_special = true;
+        self.append_after(true, &mut tokens, text, special);
+        if ends == Ends::Add && self.roles.add_eos {
+            tokens.extend(self.roles.eos);
+        }
+        tokens
+    }
+
+    /// Appends the tokens of a text to the tokens before it. With SentencePiece, a text after a word
+    /// does not start with the space that [`encode`](Self::encode) adds.
+    ///
+    /// ```no_run
+    /// # use rope_cpu::{model::Model, tokenizer::{Ends, Special}};
+    /// # let model = Model::open("model.gguf")?;
+    /// let tokenizer = model.tokenizer()?;
+    /// let mut tokens = tokenizer.encode("Every", Special::AsText, Ends::Omit);
+    /// tokenizer.append(&mut tokens, "thing", Special::AsText);
+    /// assert_eq!(tokenizer.decode(&tokens, false), b"Everything");
+    /// # Ok::<(), rope_cpu::model::Error>(())
+    /// ```
+    pub fn append(&self, tokens: &mut Vec<Token>, text: impl AsRef<[u8]>, special: Special) {
+        let is_special = |token: &Token| {
+            matches!(self.kind(*token), Kind::Control | Kind::UserDefined | Kind::Unknown)
+        };
+        let after_special = tokens.last().is_none_or(is_special);
+        self.append_after(after_special, tokens, text.as_ref(), special);
+    }
+
+    /// Appends the tokens of a text at the start of all, or after a special token, or neither.
+    fn append_after(
+        &self,
+        mut after_special: bool,
+        tokens: &mut Vec<Token>,
+        text: &[u8],
+        special: Special,
+    ) {
         for fragment in self.specials.split(text, &self.vocabulary, special) {
             match fragment {
                 Fragment::Token(token) => tokens.push(token),
                 Fragment::Text(text) => match &self.algorithm {
                     Algorithm::Spm(spm) => {
-                        spm.encode(text, after_special, &self.vocabulary, &mut tokens)
+                        spm.encode(text, after_special, &self.vocabulary, tokens)
                     }
-                    Algorithm::Bpe(bpe) => bpe.encode(text, &self.vocabulary, &mut tokens),
+                    Algorithm::Bpe(bpe) => bpe.encode(text, &self.vocabulary, tokens),
                     Algorithm::WordPiece(wordpiece) => {
-                        wordpiece.encode(text, &self.vocabulary, &mut tokens)
+                        wordpiece.encode(text, &self.vocabulary, tokens)
                     }
                 },
             }
             after_special = matches!(fragment, Fragment::Token(_));
         }
-        if ends == Ends::Add && self.roles.add_eos {
-            tokens.extend(self.roles.eos);
-        }
-        tokens
     }
 
     /// Returns the tokens of a conversation that a chat template has rendered.

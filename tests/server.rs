@@ -5,6 +5,7 @@ mod access;
 mod adapters;
 mod calls;
 mod disk;
+mod echoes;
 mod faults;
 mod harness;
 mod interfaces;

@@ -228,6 +228,7 @@ fn load(args: &Args, drafts: Drafts, server: &Server) -> Result<Option<Running>,
         loaded: SystemTime::now(),
         scheduler: scheduler.clone(),
         latency: Arc::default(),
+        echoes: Arc::default(),
         model,
     });
     Ok(Some((scheduler, running, context)))

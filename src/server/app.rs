@@ -23,6 +23,8 @@ use tokio::sync::oneshot;
 
 use super::{
     body,
+    chat::Rendered,
+    echoes::{Echoes, Listener},
     error::ApiError,
     latency::Latency,
     log::Record,
@@ -203,6 +205,8 @@ pub struct App {
     pub scheduler: Handle,
     /// Times that clients wait for tokens.
     pub latency: Arc<Latency>,
+    /// Answers that later prompts repeat.
+    pub echoes: Arc<Echoes>,
 }
 
 impl App {
@@ -283,6 +287,10 @@ impl App {
         }
         let (updates, replies) =
             Updates::new(prompts.len(), self.latency.clone(), self.options.keep_alive);
+        let listener = |rendered: &Arc<Rendered>| {
+            Listener::new(rendered.clone(), self.model.clone(), self.echoes.clone())
+        };
+        let updates = updates.heard_by(parameters.conversation.as_ref().map(listener));
         let requests = prompts.into_iter().zip(replies).zip(0..).map(|((prompt, reply), index)| {
             let Parameters {
                 sampling,
@@ -295,6 +303,7 @@ impl App {
                 pooling,
                 adapter_scales,
                 time_max,
+                conversation: _,
             } = parameters.clone();
             let request = Request {
                 prompt,

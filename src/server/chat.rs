@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use super::{
     app::App,
     blocks::Reader,
+    echoes::{self, Asked},
     error::ApiError,
     grammars::{self, Given},
     parameters::{Limit, Parameters, Shared},
@@ -119,6 +120,8 @@ pub struct Rendered {
     pub format: Format,
     /// The tools that the answer may call.
     pub tools: Tools,
+    /// The conversation; `None` if the text has the start of the answer.
+    pub asked: Option<Arc<Asked>>,
 }
 
 /// A request ready for the scheduler.
@@ -128,7 +131,7 @@ pub struct Request {
     /// The parameters of the answer.
     pub parameters: Parameters,
     /// The conversation; `None` for a prompt without a chat template.
-    rendered: Option<Rendered>,
+    rendered: Option<Arc<Rendered>>,
 }
 
 impl Rendered {
@@ -137,7 +140,7 @@ impl Rendered {
     /// # Errors
     /// If the model has no tokenizer.
     pub fn tokens(&self, app: &App) -> Result<Vec<Token>, ApiError> {
-        Ok(app.tokenizer()?.encode_chat(&self.text))
+        Ok(app.echoes.encode(app.tokenizer()?, &self.text))
     }
 
     /// Returns a parser for the answer.
@@ -154,7 +157,7 @@ impl Request {
 
     /// Returns a reader for an answer.
     pub fn reader(&self) -> Reader {
-        Reader::new(self.rendered.as_ref().map(Rendered::parser))
+        Reader::new(self.rendered.as_ref().map(|rendered| rendered.parser()))
     }
 }
 
@@ -178,8 +181,11 @@ impl ChatRequest {
         if !is_separate {
             rendered.format = rendered.format.without_reasoning();
         }
-        let prompt = rendered.tokens(app)?;
-        let Rendered { text, format, tools } = &rendered;
+        let prompt = match parameters.reuse {
+            true => rendered.tokens(app)?,
+            false => app.tokenizer()?.encode_chat(&rendered.text),
+        };
+        let Rendered { text, format, tools, .. } = &rendered;
         let limits = &mut parameters.limits;
         limits.preserved = grammars::markers(format, app)?;
         let of_tools = grammars::of_tools(format, text, tools, &given, app)?;
@@ -191,7 +197,8 @@ impl ChatRequest {
             let limited = reasoning::limited(&with_reasoning, reasoning_max, is_free, tokenizer)?;
             parameters.reasoning = Some(limited);
         }
-        let rendered = (!app.options.skips_parsing).then_some(rendered);
+        let rendered = (!app.options.skips_parsing).then(|| Arc::new(rendered));
+        parameters.conversation = rendered.clone();
         Ok(Request { prompt, parameters, rendered })
     }
 
@@ -221,6 +228,7 @@ impl ChatRequest {
             turns.pop();
         }
         let mut messages: Vec<_> = turns.into_iter().map(Turn::into_message).collect();
+        messages.iter_mut().for_each(echoes::space);
         if !app.options.keeps_volatile {
             volatile::remove(&mut messages);
         }
@@ -243,7 +251,9 @@ impl ChatRequest {
             text = template.format().skip_reasoning(text);
         }
         text += begun.as_deref().unwrap_or_default();
-        Ok(Rendered { text, format: template.format(), tools })
+        let format = template.format();
+        let asked = (begun.is_none() && ends_open).then(|| Arc::new(Asked { template, messages }));
+        Ok(Rendered { text, format, tools, asked })
     }
 
     /// Returns the text of a final assistant message, which the answer continues.

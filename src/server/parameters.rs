@@ -1,6 +1,6 @@
 //! Parameters of an answer in all interfaces.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use rope_cpu::{
     batch::{Scales, Wanted},
@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::{
     adapters::{self, Scale},
     app::App,
+    chat::Rendered,
     error::ApiError,
     fields::COUNT_MAX,
     grammars::{self, Given, ResponseFormat},
@@ -119,6 +120,8 @@ pub struct Parameters {
     pub adapter_scales: Scales,
     /// Maximum time for generation.
     pub time_max: Option<Duration>,
+    /// The conversation to answer, if its answer is remembered.
+    pub conversation: Option<Arc<Rendered>>,
 }
 
 impl Parameters {
@@ -157,6 +160,7 @@ impl Parameters {
             pooling: None,
             adapter_scales: adapters::of_request(shared, app)?,
             time_max: time_max.filter(|time| *time > 0).map(Duration::from_millis),
+            conversation: None,
         })
     }
 }

@@ -18,7 +18,7 @@ pub fn limited(
     is_free: bool,
     tokenizer: &Tokenizer<'_>,
 ) -> Result<Reasoning, ApiError> {
-    let Rendered { text, format, tools } = rendered;
+    let Rendered { text, format, tools, .. } = rendered;
     let reasoning = Reasoning::new(format.clone(), text, tools, tokens_max, is_free, tokenizer);
     reasoning.ok_or_else(|| {
         let (name, end) = (NAME_OF_MAX, format.reasoning_end().unwrap_or_default());

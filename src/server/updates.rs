@@ -1,17 +1,22 @@
 //! Updates of the answers to a request.
 
 use std::{
+    mem::take,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use rope_cpu::{
+    Token,
     batch::{Reply, Update},
     generate::Timings,
 };
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::{
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    task::{JoinHandle, spawn_blocking},
+};
 
-use super::{latency::Latency, log::Record};
+use super::{echoes::Listener, latency::Latency, log::Record};
 
 /// Updates of all answers to a request, with the index of the answer. Each passes through the log's
 /// record and the metrics.
@@ -24,6 +29,12 @@ pub struct Updates {
     pub keep_alive: Option<Duration>,
     /// Timings of each answer at its last token.
     tokens: Vec<Timings>,
+    /// Remembers the answers; `None` for prompts without a conversation.
+    listener: Option<Listener>,
+    /// The text and the tokens of each answer, if there is a listener.
+    heard: Vec<(String, Vec<Token>)>,
+    /// The end of an answer, until it is remembered. The client may send it back at once.
+    ended: Option<(JoinHandle<()>, (usize, Update))>,
 }
 
 /// Sends the updates of an answer.
@@ -59,15 +70,60 @@ impl Updates {
         record.iter().for_each(|record| record.expect(count));
         let arrived = record.as_ref().map_or_else(Instant::now, |record| record.arrived());
         let tokens = vec![Timings::default(); count];
-        (Updates { receiver, record, latency, arrived, keep_alive, tokens }, replies)
+        let (listener, heard, ended) = (None, vec![Default::default(); count], None);
+        let updates = Updates {
+            receiver,
+            record,
+            latency,
+            arrived,
+            keep_alive,
+            tokens,
+            listener,
+            heard,
+            ended,
+        };
+        (updates, replies)
+    }
+
+    /// Sets who remembers the answers.
+    pub fn heard_by(self, listener: Option<Listener>) -> Self {
+        Updates { listener, ..self }
     }
 
     /// Waits for the next update; `None` if the scheduler has stopped.
     pub async fn next(&mut self) -> Option<(usize, Update)> {
-        let (index, update) = self.receiver.recv().await?;
-        self.record.iter().for_each(|record| record.update(index, &update));
-        self.measure(index, &update);
-        Some((index, update))
+        if self.ended.is_none() {
+            let (index, update) = self.receiver.recv().await?;
+            self.record.iter().for_each(|record| record.update(index, &update));
+            self.measure(index, &update);
+            match self.hear(index, &update) {
+                Some(remembering) => self.ended = Some((remembering, (index, update))),
+                None => return Some((index, update)),
+            }
+        }
+        // It stays in its place while it is awaited, since the caller may drop this future.
+        if let Some((remembering, _)) = &mut self.ended {
+            let _ = remembering.await;
+        }
+        self.ended.take().map(|(_, update)| update)
+    }
+
+    /// Collects an answer, and starts to remember it at its end.
+    fn hear(&mut self, index: usize, update: &Update) -> Option<JoinHandle<()>> {
+        let listener = self.listener.as_ref()?;
+        let (text, tokens) = self.heard.get_mut(index)?;
+        match update {
+            Update::Generated(generated) => {
+                *text += &generated.text;
+                tokens.extend(generated.token);
+                None
+            }
+            Update::Ended(_) => {
+                let (listener, text, tokens) = (listener.clone(), take(text), take(tokens));
+                Some(spawn_blocking(move || listener.remember(&text, tokens)))
+            }
+            _ => None,
+        }
     }
 
     /// Adds the time of a token to the metrics.

@@ -148,6 +148,33 @@ fn the_vocabularies_are_sound_without_a_fault() {
 }
 
 #[test]
+fn a_text_is_appended_without_the_space_of_a_first_word() {
+    let spm = spm();
+    let metadata = spm.metadata();
+    let tokenizer = Tokenizer::from_metadata(&metadata).unwrap();
+    let mut tokens = Vec::new();
+    for expected in [&[259][..], &[259, 258], &[259, 258, 259]] {
+        let text = if expected.len() == 3 { " a" } else { "a" };
+        tokenizer.append(&mut tokens, text, Special::AsText);
+        assert_eq!(tokens, expected);
+    }
+}
+
+#[test]
+fn control_and_user_defined_tokens_are_special() {
+    let bpe = bpe();
+    let metadata = bpe.metadata();
+    let tokenizer = Tokenizer::from_metadata(&metadata).unwrap();
+    let special = BPE.map(|text| tokenizer.special(text));
+    assert_eq!(special, [None, None, None, Some(3), Some(4), None]);
+    assert_eq!((tokenizer.control(BPE[3]), tokenizer.control(BPE[4])), (Some(3), None));
+    for text in ["<|im_end|>", "<tag>"] {
+        let tokens = tokenizer.encode(text, Special::Parse, Ends::Omit);
+        assert_eq!(tokens, tokenizer.special(text).into_iter().collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn each_fault_is_named() {
     let mut texts: Vec<&[u8]> = BPE.iter().map(|text| text.as_bytes()).collect();
     texts[1] = b"\xffb";

@@ -15,6 +15,7 @@ const HEAD_DIM: u64 = 16;
 /// Kinds of tokens in a file.
 const TEXT: i32 = 1;
 const CONTROL: i32 = 3;
+const USER_DEFINED: i32 = 4;
 
 /// Weights of the matrices of a layer: queries and outputs, keys and values, feed-forward.
 pub const LAYER_WEIGHTS: u64 = 2 * 64 * 64 + 2 * 64 * 16 + NETWORK_WEIGHTS;
@@ -130,6 +131,16 @@ pub fn tiny_thinking(seed: u32) -> NamedTempFile {
 pub fn tiny_calling(seed: u32) -> NamedTempFile {
     let json = [(17, "{"), (26, "}"), (30, "\""), (31, ":"), (32, "_")];
     reader_with(seed, true, &json.map(|(token, text)| (token, text, TEXT)), |_| true).file()
+}
+
+/// The model of [`tiny_calling`] with the markers of calls as tokens, and the signs that spell them.
+#[allow(dead_code, reason = "for the tests of the server, which include this file")]
+pub fn tiny_agent(seed: u32) -> NamedTempFile {
+    let json = [(17, "{"), (26, "}"), (30, "\""), (31, ":"), (32, "_")];
+    let signs = [(10, "<"), (11, ">"), (24, "/")];
+    let text = json.iter().chain(&signs).map(|(token, text)| (*token, *text, TEXT));
+    let markers = [(22, "<tool_call>", USER_DEFINED), (23, "</tool_call>", USER_DEFINED)];
+    reader_with(seed, true, &text.chain(markers).collect::<Vec<_>>(), |_| true).file()
 }
 
 /// A Gemma 4 model with a layer with a window and one without, and its assistant.
