@@ -18,6 +18,7 @@ mod embeddings;
 mod error;
 mod fields;
 mod grammars;
+mod guided;
 mod histogram;
 mod http;
 mod latency;

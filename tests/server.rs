@@ -7,6 +7,7 @@ mod calls;
 mod disk;
 mod echoes;
 mod faults;
+mod guided;
 mod harness;
 mod interfaces;
 mod limits;

@@ -100,7 +100,7 @@ impl GivenFormat {
 }
 
 /// Returns the grammars of a request: `grammar` (GBNF, or Lark after `%llguidance`), `regex`,
-/// `json_schema` and OpenAI's `response_format`.
+/// `json_schema`, OpenAI's `response_format`, and the fields of vLLM and SGLang.
 pub fn given(shared: &Shared) -> Vec<Given> {
     let grammar = shared.grammar.as_deref().filter(|text| !text.is_empty());
     let format = shared.response_format.as_ref().and_then(|format| format.0.clone());
@@ -111,7 +111,8 @@ pub fn given(shared: &Shared) -> Vec<Given> {
         ("response_format", format),
     ];
     let given = given.into_iter().filter_map(|(place, grammar)| Some((place, grammar?)));
-    given.map(|(place, grammar)| Given { place: shared.place.of(place), grammar }).collect()
+    let given = given.map(|(place, grammar)| Given { place: shared.place.of(place), grammar });
+    given.chain(shared.guided.given(shared.place)).collect()
 }
 
 /// Returns the constraint of a grammar.

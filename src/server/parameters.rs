@@ -18,6 +18,7 @@ use super::{
     error::ApiError,
     fields::COUNT_MAX,
     grammars::{self, Given, ResponseFormat},
+    guided::Guided,
     read::{Failure, Object, Texts, Whole},
     sampling::{self, Sampling},
 };
@@ -66,6 +67,7 @@ crate::object! {
         /// Maximum time for generation in milliseconds, or -1 for no limit.
         t_max_predict_ms: Option<Limit>,
         ..sampling: Sampling,
+        ..guided: Guided,
         ..place: Place,
     }
 }

@@ -10,6 +10,7 @@
 mod error;
 mod leaf;
 mod object;
+mod unknown;
 
 use std::marker::PhantomData;
 

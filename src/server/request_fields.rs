@@ -2,7 +2,7 @@
 //!
 //! The types of requests list all fields with their treatment: see [`object!`](crate::object). An
 //! unsupported field is an error if it would change an answer. Unknown fields are ignored, as in
-//! llama-server. docs/fields.md lists the fields of all types.
+//! llama-server, and logged. docs/fields.md lists the fields of all types.
 
 use super::read::Treatment::{self, Ignored, Refused};
 
@@ -44,6 +44,7 @@ mod tests {
             anthropic::request::Messages,
             chat::ChatFields,
             embeddings::{self, EmbeddingFields},
+            guided::Guided,
             native::{
                 completion::{CompletionFields, Report},
                 infill::Infill,
@@ -63,7 +64,7 @@ mod tests {
     type Section = (&'static str, &'static [&'static [Entry]]);
 
     const SECTIONS: [Section; 13] = [
-        ("All interfaces", &[Shared::ENTRIES, Sampling::ENTRIES]),
+        ("All interfaces", &[Shared::ENTRIES, Sampling::ENTRIES, Guided::ENTRIES]),
         ("All interfaces for conversations", &[ChatFields::ENTRIES]),
         (
             "/v1/chat/completions",
@@ -116,8 +117,9 @@ mod tests {
         let mut page = String::from(
             "# Fields of requests\n\n\
              What the server does with the fields of each interface. The settings of samplers, such as `top_k` \
-             or\n`temperature`, have their names on the command line and work in all of them. Other fields are \
-             ignored.\n",
+             or\n`temperature`, have their names on the command line and work in all of them. vLLM's \
+             `repetition_penalty`\nis `repeat_penalty`, over the last `repeat_last_n` tokens. Other fields are \
+             ignored; the log names each\nof them once.\n",
         );
         for (name, rows) in sections() {
             write!(page, "\n## {name}\n\n| field | |\n|---|---|\n").unwrap();

@@ -32,6 +32,9 @@ crate::object! {
     }
 }
 
+/// Names of settings in vLLM and SGLang, and here.
+const OTHER_NAMES: [(&str, &str); 1] = [("repetition_penalty", "repeat_penalty")];
+
 /// The numbers in a request for samplers, under llama-server's names.
 #[derive(Clone, Debug, Default)]
 pub struct Values(Vec<Given>);
@@ -50,7 +53,9 @@ impl Object for Values {
             let parameter = &setting.parameter;
             let names = [parameter.setting.0].into_iter().chain(parameter.aliases.iter().copied());
             // llama-server's other names, mirostat_tau and mirostat_eta, are metadata keys.
-            let place = names.chain(setting.key).position(|known| known == name)?;
+            let own = OTHER_NAMES.iter().find(|(other, _)| *other == name).map(|(_, own)| *own);
+            let own = own.unwrap_or(name);
+            let place = names.chain(setting.key).position(|known| known == own)?;
             Some((setting, place))
         };
         let Some((setting, place)) = sample::settings().find_map(named) else { return Ok(false) };

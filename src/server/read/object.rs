@@ -6,7 +6,7 @@ use serde::{
 };
 use serde_json::Value;
 
-use super::{Failure, Read, Seed, Shape};
+use super::{Failure, Read, Seed, Shape, unknown};
 
 /// Name of the only field of a number. serde_json passes numbers as objects, because `gguf-rs`
 /// enables its `arbitrary_precision`.
@@ -75,6 +75,7 @@ fn fill<'de, T: Object, A: MapAccess<'de>>(object: &mut T, mut map: A) -> Result
             return Err(failure.into_error());
         }
         if !object.take(&name, &mut map)? {
+            unknown::log(&name);
             map.next_value::<IgnoredAny>()?;
         }
     }
@@ -161,7 +162,10 @@ fn has_no_effect(value: &Value, permitted: &[&str]) -> bool {
             number == 0.0 || permitted.iter().any(|one| one.parse() == Ok(number))
         }),
         Value::String(text) => text.is_empty() || permitted.contains(&&**text),
-        Value::Array(list) => list.iter().all(|one| has_no_effect(one, permitted)),
+        // Zero in a list may be a token.
+        Value::Array(list) => {
+            list.iter().all(|one| !one.is_number() && has_no_effect(one, permitted))
+        }
         // An empty object may ask for defaults: `"web_search_options": {}`.
         Value::Object(_) | Value::Bool(true) => false,
     }
