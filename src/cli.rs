@@ -213,13 +213,15 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
         Ok(line) => line,
         Err(code) => return code,
     };
-    let serving = match &line.command {
-        Some(Subcommands::Serve(args) | Subcommands::Open(args)) => Some(&**args),
-        Some(Subcommands::Launch(args)) => Some(&args.serve),
+    let log = match &line.command {
+        Some(Subcommands::Serve(args) | Subcommands::Open(args)) => {
+            Some((args.log.clone(), args.listen.verbose))
+        }
+        Some(Subcommands::Launch(args)) => Some((args.log(), args.serve.listen.verbose)),
         _ => None,
     };
-    if let Some(args) = serving
-        && let Err(error) = args.log.start(args.listen.verbose)
+    if let Some((log, verbose)) = log
+        && let Err(error) = log.start(verbose)
     {
         return error.report();
     }

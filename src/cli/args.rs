@@ -35,7 +35,7 @@ use std::{
     sync::{Once, OnceLock},
 };
 
-use clap::ArgGroup;
+use clap::{ArgAction, ArgGroup};
 use rope_cpu_kernels::Cpu;
 
 use super::{error::Error, note};
@@ -54,7 +54,8 @@ pub struct ModelArgs {
     ///
     /// `rope-cpu FILE` is short for `rope-cpu -m FILE`.
     #[arg(short, long, alias = "LLAMA_ARG_MODEL", value_name = "FILE", help_heading = "Model")]
-    pub model: Option<PathBuf>,
+    #[arg(action = ArgAction::Append)]
+    pub model: Vec<PathBuf>,
 
     #[command(flatten)]
     pub hub: HubArgs,
@@ -76,6 +77,13 @@ impl ModelArgs {
     /// # Errors
     /// If the download fails, or not exactly one model is given.
     pub fn file(&self) -> Result<&Path, Error> {
+        if let [first, second, ..] = &self.model[..] {
+            return Err(Error::usage(format_args!(
+                "-m is given twice, as {} and {}: a command has one model; remove one of them",
+                first.display(),
+                second.display()
+            )));
+        }
         match self.known() {
             Some(file) => Ok(file),
             None => {
@@ -91,7 +99,10 @@ impl ModelArgs {
     }
 
     fn known(&self) -> Option<&Path> {
-        self.model.as_deref().or_else(|| self.fetched.get().map(PathBuf::as_path))
+        self.model
+            .first()
+            .map(PathBuf::as_path)
+            .or_else(|| self.fetched.get().map(PathBuf::as_path))
     }
 }
 

@@ -16,13 +16,20 @@ use std::{
 use clap::ValueEnum;
 use tokio::sync::oneshot;
 
-use super::{args::RopeArgs, error::Error, note, open::reachable, serve};
+use super::{
+    args::{LogArgs, RopeArgs},
+    error::Error,
+    note,
+    open::reachable,
+    serve,
+};
 
 /// Serve a model, and start an agent that uses it
 ///
 /// The server listens at a free port of this machine while the agent runs. Its context has 32,768
 /// tokens, since agents send long prompts. If the model was trained for fewer, a RoPE method
-/// extends it, as --rope-scaling auto does. Arguments after `--` are the agent's.
+/// extends it, as --rope-scaling auto does. Arguments after `--` are the agent's. The log on the
+/// terminal has errors only; with --log-file, the file has the requests.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "rope-cpu launch AGENT -m FILE [OPTIONS] [-- ARGUMENT...]")]
 #[command(mut_arg("port", |port| port.default_value("0")))]
@@ -44,6 +51,17 @@ pub struct Args {
     arguments: Vec<OsString>,
 }
 
+impl Args {
+    /// Returns the options of the log. The terminal is the agent's, but a file has the requests.
+    pub fn log(&self) -> LogArgs {
+        let log = self.serve.log.clone();
+        match log.log_file.is_some() && log.log_verbosity <= ON_TERMINAL {
+            true => LogArgs { log_verbosity: IN_FILE, only_errors_on_stderr: true, ..log },
+            false => log,
+        }
+    }
+}
+
 /// An agent that can be started.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Agent {
@@ -61,6 +79,12 @@ struct Setup {
     /// An option that takes the path of a JSON file, and its contents.
     file: Option<(&'static str, serde_json::Value)>,
 }
+
+/// The default verbosity of the log on the terminal: errors.
+const ON_TERMINAL: u8 = 1;
+
+/// The least verbosity of the log in a file: requests.
+const IN_FILE: u8 = 3;
 
 /// The key that an agent sends to a server without keys. Most of them insist on one.
 const ANY_KEY: &str = "none";

@@ -105,6 +105,8 @@ async fn connection(
     let stream = TokioIo::new(Timed { stream, timeout, pending: None });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(timeout);
+    // Some clients look for names of llama-server's headers as it writes them.
+    builder.title_case_headers(true);
     let mut connection = builder.serve_connection(stream, service);
     let mut stopping = false;
     let result = loop {

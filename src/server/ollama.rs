@@ -33,7 +33,7 @@ pub fn routes() -> Router<Arc<Server>> {
         .route("/api/push", post(one_model))
         .route("/api/create", post(one_model))
         .route("/api/copy", post(one_model))
-        .route("/api/delete", delete(one_model))
+        .route("/api/delete", delete(one_model).post(one_model))
         .route("/api/version", get(|| async { Json(json!({ "version": VERSION })) }))
 }
 

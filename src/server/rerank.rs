@@ -17,7 +17,7 @@ use super::{
 
 /// Returns the routes.
 pub fn routes() -> Router<Arc<Server>> {
-    ["/v1/rerank", "/v1/reranking", "/rerank", "/reranking"]
+    ["/v1/rerank", "/v1/reranking", "/v2/rerank", "/rerank", "/reranking"]
         .into_iter()
         .fold(Router::new(), |router, path| router.route(path, post(rerank)))
 }

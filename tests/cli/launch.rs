@@ -47,6 +47,21 @@ fn an_agent_reaches_the_server_and_gives_the_exit_code() {
 }
 
 #[test]
+fn the_file_of_the_log_has_the_requests_and_the_terminal_has_none() {
+    let script = r#"
+        [[ "$*" =~ 127\.0\.0\.1:([0-9]+)/v1 ]]
+        exec 3<>/dev/tcp/127.0.0.1/${BASH_REMATCH[1]}
+        printf 'GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&3
+        head -n 1 <&3"#;
+    let log = NamedTempFile::new().unwrap();
+    let run = launch("codex", Some(script), &["--log-file", log.path().to_str().unwrap()]);
+    assert_eq!(run.stdout.trim(), "HTTP/1.1 200 OK", "{}", run.stderr);
+    let log = fs::read_to_string(log.path()).unwrap();
+    assert!(log.contains("/v1/models"), "{log}");
+    assert!(!run.stderr.contains("/v1/models"), "{}", run.stderr);
+}
+
+#[test]
 fn keys_are_read_from_a_file_of_lines() {
     let file = NamedTempFile::new().unwrap();
     fs::write(&file, "\u{feff}\r\n a-secret \r\nanother\r\n").unwrap();

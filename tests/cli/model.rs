@@ -262,3 +262,11 @@ fn a_vision_part_beside_the_text_is_named_and_ignored() {
     assert!(!without.stderr.contains("vision"), "{}", without.stderr);
     assert_eq!(with.stdout, without.stdout);
 }
+
+#[test]
+fn a_second_model_is_refused() {
+    for command in [&["run", "-p", "a"][..], &["serve"]] {
+        let run = run(&[command, &["-m", "a.gguf", "-m", "b.gguf"]].concat());
+        run.refused(2, &["-m is given twice, as a.gguf and b.gguf", "remove one of them"]);
+    }
+}

@@ -1,6 +1,10 @@
 //! Metrics, in the text format of Prometheus.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    io::{Read, Write},
+    net::TcpStream,
+};
 
 use serde_json::json;
 
@@ -104,4 +108,15 @@ fn metrics_follow_the_requests() {
     assert!(0.0 < used && used < most, "{used} of {most}");
     let version = &after["llamacpp:build_info"].samples[0].0;
     assert!(version.contains(concat!("version=\"", env!("CARGO_PKG_VERSION"), "\"")), "{version}");
+}
+
+#[test]
+fn headers_have_the_case_of_llama_server() {
+    let server = serve(&["-c", "256", "--metrics"]);
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    assert!(reply.contains("\r\nProcess-Start-Time-Unix: "), "{reply}");
 }

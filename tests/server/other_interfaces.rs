@@ -249,7 +249,10 @@ fn errors_have_the_form_of_their_interface() {
         let part = json!({ "type": kind, kind: { "url": "data:," } });
         let request = json!({ "messages": [{ "role": "user", "content": [part] }] });
         let refused = format!("{media} input is not supported");
-        server.post("/v1/chat/completions", request).refused(400, &[&refused]);
+        let reply = server.post("/v1/chat/completions", request);
+        reply.refused(400, &[&refused]);
+        let error: Value = rope_cpu::json::parse(&reply.text).unwrap();
+        assert_eq!(error["error"]["param"], "messages[0].content[0]", "{error}");
     }
 }
 
@@ -370,7 +373,7 @@ fn ollamas_embeddings_are_those_of_openai() {
 #[test]
 fn ollamas_models_cannot_be_changed() {
     let server = server();
-    for path in ["/api/pull", "/api/push", "/api/create", "/api/copy"] {
+    for path in ["/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete"] {
         let reply = server.post(path, json!({ "model": "other" }));
         assert_eq!(reply.status, 501, "{path}");
         assert!(reply.text.contains("this server has one model"), "{}", reply.text);

@@ -38,7 +38,7 @@ fn documents_come_in_the_order_of_their_relevance() {
         let alone = server.post("/v1/rerank", alone).json();
         assert_eq!(results(&alone["results"], "relevance_score"), [(0, *score)]);
     }
-    for path in ["/rerank", "/reranking", "/v1/reranking"] {
+    for path in ["/rerank", "/reranking", "/v1/reranking", "/v2/rerank"] {
         assert_eq!(server.post(path, body.clone()).json(), answer, "{path}");
     }
     let best =

@@ -11,7 +11,7 @@ use std::{
 };
 
 use clap::ValueEnum;
-use tracing::{error, info, warn};
+use tracing::{Level, error, info, warn};
 use tracing_subscriber::{
     filter::LevelFilter,
     fmt::{
@@ -59,6 +59,10 @@ pub struct LogArgs {
     /// Prompts may be confidential: by default the log has nothing of them.
     #[arg(long, hide_short_help = true)]
     pub log_prompts: bool,
+
+    /// Whether stderr has errors only, whatever the verbosity.
+    #[arg(skip)]
+    pub only_errors_on_stderr: bool,
 }
 
 /// The form of the log.
@@ -85,12 +89,14 @@ impl LogArgs {
             3 => LevelFilter::INFO,
             _ => LevelFilter::DEBUG,
         };
+        let on_stderr = if self.only_errors_on_stderr { Level::ERROR } else { Level::TRACE };
+        let stderr = io::stderr.with_max_level(on_stderr);
         let writer = match &self.log_file {
-            None => BoxMakeWriter::new(io::stderr),
+            None => BoxMakeWriter::new(stderr),
             Some(path) => {
                 let file = OpenOptions::new().create(true).append(true).open(path);
                 let file = file.map_err(|e| named(path, e))?;
-                BoxMakeWriter::new(io::stderr.and(Arc::new(file)))
+                BoxMakeWriter::new(stderr.and(Arc::new(file)))
             }
         };
         let log = fmt::fmt()
@@ -102,7 +108,8 @@ impl LogArgs {
             LogFormat::Json => log.json().flatten_event(true).init(),
         }
         let only_lines = self.log_format == LogFormat::Json || self.log_file.is_some();
-        TAKES_NOTES.store(only_lines && level >= LevelFilter::INFO, Relaxed);
+        let takes = only_lines && level >= LevelFilter::INFO && !self.only_errors_on_stderr;
+        TAKES_NOTES.store(takes, Relaxed);
         if self.log_prompts {
             warn!("--log-prompts: prompts are written to the log");
         }

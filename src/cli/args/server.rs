@@ -206,7 +206,8 @@ pub struct RequestArgs {
 
     /// MiB of memory for earlier conversations
     ///
-    /// A conversation in it continues without processing its tokens again. -1: no limit, 0: none.
+    /// A conversation in it continues without processing its tokens again. -1: no limit. 0: none, so
+    /// only the last conversation of each slot continues.
     #[arg(long, alias = "-cram", value_name = "N", default_value = "8192")]
     #[arg(allow_negative_numbers = true, value_parser = numbers::from(-1))]
     pub cache_ram: i64,

@@ -136,7 +136,7 @@ fn reproduce_table3(json: bool, out: &mut dyn Write) -> Result<(), Error> {
 /// Prints the disturbance of each pair of a model.
 fn pairs(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let model = ModelArgs {
-        model: args.model.clone(),
+        model: args.model.iter().cloned().collect(),
         hub: args.hub.clone(),
         override_kv: args.override_kv.clone(),
         fetched: OnceLock::new(),

@@ -29,7 +29,7 @@ use crate::server::{
 crate::object! {
     /// A request of `/completion`.
     pub struct CompletionFields {
-        /// The number of answers.
+        /// The number of answers, up to 64.
         n: Option<Whole<1, 64>>,
         /// Another name of `n`, which takes precedence.
         n_cmpl: Option<Whole<1, 64>>,

@@ -36,13 +36,13 @@ const COPIES_MAX: i64 = 64;
 crate::object! {
     /// A request of `/v1/completions`.
     pub struct CompletionsRequest {
-        /// Number of answers to generate; the `n` best are returned.
+        /// Number of answers to generate, up to 64; the `n` best are returned.
         best_of: Option<Value>,
         /// Whether the text of an answer starts with the prompt.
         echo: Option<bool>,
         /// Number of tokens reported with probabilities at each place.
         logprobs: Option<Whole<0, 20>>,
-        /// The number of answers to each prompt.
+        /// The number of answers to each prompt, up to 64.
         n: Option<Whole<1, COPIES_MAX>>,
         /// A text, a list of tokens and texts, or a list of these.
         prompt: Option<Value>,

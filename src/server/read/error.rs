@@ -15,9 +15,10 @@ const MARK: char = '\u{1}';
 /// An error in a value, with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The place within the value being read: empty for the value itself, `None` if the message
-    /// needs no place.
-    place: Option<String>,
+    /// The place within the value being read: empty for the value itself.
+    place: String,
+    /// Whether the message starts with the place.
+    names_place: bool,
     message: String,
 }
 
@@ -34,7 +35,7 @@ impl Failure {
 
     /// Creates an error for a value that cannot be used.
     pub fn of(place: &str, reason: impl Display) -> Self {
-        Failure { place: Some(place.into()), message: reason.to_string() }
+        Failure { place: place.into(), names_place: true, message: reason.to_string() }
     }
 
     /// Creates an error for a text that is missing or not one of the expected texts.
@@ -47,12 +48,12 @@ impl Failure {
 
     /// Creates an error for a message part that is not text, such as an image.
     pub fn no_media(kind: &str) -> Self {
-        Failure { place: None, message: ApiError::no_media(kind).message }
+        Failure { names_place: false, ..Self::of("", ApiError::no_media(kind).message) }
     }
 
     /// Returns the failure of a value in a field.
     pub fn within(self, field: &str) -> Self {
-        Failure { place: self.place.map(|place| join(field, &place)), ..self }
+        Failure { place: join(field, &self.place), ..self }
     }
 
     /// Returns the failure that serde passed on.
@@ -72,7 +73,7 @@ impl Failure {
                 }
             }
             Some((place, message)) => match message.strip_prefix(MARK) {
-                Some(message) => Failure { place: None, message: message.into() },
+                Some(message) => Failure { names_place: false, ..Failure::of(place, message) },
                 None => Failure::of(place, message),
             },
         }
@@ -80,27 +81,25 @@ impl Failure {
 
     /// Returns serde's form.
     pub fn into_error<E: de::Error>(self) -> E {
-        let Failure { place, message } = self;
-        match place {
-            Some(place) => E::custom(format_args!("{MARK}{place}{MARK}{message}")),
-            None => E::custom(format_args!("{MARK}{MARK}{MARK}{message}")),
+        let Failure { place, names_place, message } = self;
+        match names_place {
+            true => E::custom(format_args!("{MARK}{place}{MARK}{message}")),
+            false => E::custom(format_args!("{MARK}{place}{MARK}{MARK}{message}")),
         }
     }
 }
 
 impl From<Failure> for ApiError {
-    fn from(Failure { place, message }: Failure) -> Self {
-        match place.as_deref() {
-            None => ApiError::invalid(message),
-            Some("") => {
+    fn from(Failure { place, names_place, message }: Failure) -> Self {
+        let error = match &place[..] {
+            _ if !names_place => ApiError::invalid(message),
+            "" => {
                 let message = message.replacen("an object", "a JSON object", 1);
                 ApiError::invalid(format_args!("the body {message}"))
             }
-            Some(place) => {
-                let error = ApiError::invalid(format_args!("\"{place}\": {message}"));
-                ApiError { field: Some(place.into()), ..error }
-            }
-        }
+            place => ApiError::invalid(format_args!("\"{place}\": {message}")),
+        };
+        ApiError { field: Some(place).filter(|place| !place.is_empty()), ..error }
     }
 }
 

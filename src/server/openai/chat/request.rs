@@ -32,7 +32,7 @@ crate::object! {
         logprobs: Option<bool>,
         /// Maximum tokens of the answer, or -1 for no limit.
         max_completion_tokens: Option<Limit>,
-        /// The number of answers.
+        /// The number of answers, up to 64.
         n: Option<Whole<1, 64>>,
         /// Options for additional data in a stream.
         stream_options: Option<StreamOptions>,
