@@ -11,6 +11,7 @@ mod anthropic;
 mod app;
 mod blocks;
 mod body;
+mod changing;
 mod chat;
 mod connections;
 mod echoes;

@@ -228,6 +228,7 @@ fn load(args: &Args, drafts: Drafts, server: &Server) -> Result<Option<Running>,
         loaded: SystemTime::now(),
         scheduler: scheduler.clone(),
         latency: Arc::default(),
+        changing: Default::default(),
         echoes: Arc::default(),
         model,
     });

@@ -23,6 +23,7 @@ use tokio::sync::oneshot;
 
 use super::{
     body,
+    changing::ChangingLines,
     chat::Rendered,
     echoes::{Echoes, Listener},
     error::ApiError,
@@ -86,6 +87,8 @@ pub struct Options {
     pub normalization: i64,
     /// Whether parts of prompts that change at each request are kept.
     pub keeps_volatile: bool,
+    /// Whether lines of first messages that change at each request are moved to the last one.
+    pub moves_volatile: bool,
     /// Whether prompts are written to the log.
     pub logs_prompts: bool,
 }
@@ -205,6 +208,8 @@ pub struct App {
     pub scheduler: Handle,
     /// Times that clients wait for tokens.
     pub latency: Arc<Latency>,
+    /// Lines of prompts that change at each request.
+    pub changing: ChangingLines,
     /// Answers that later prompts repeat.
     pub echoes: Arc<Echoes>,
 }

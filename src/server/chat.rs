@@ -8,6 +8,7 @@ use rope_cpu::{
 };
 use serde::{Deserializer, de::SeqAccess};
 use serde_json::{Map, Value};
+use tracing::info;
 
 use super::{
     app::App,
@@ -122,6 +123,8 @@ pub struct Rendered {
     pub tools: Tools,
     /// The conversation; `None` if the text has the start of the answer.
     pub asked: Option<Arc<Asked>>,
+    /// The index and the text of the first line that has changed since the client's last request.
+    pub changed: Option<(usize, String)>,
 }
 
 /// A request ready for the scheduler.
@@ -140,7 +143,20 @@ impl Rendered {
     /// # Errors
     /// If the model has no tokenizer.
     pub fn tokens(&self, app: &App) -> Result<Vec<Token>, ApiError> {
-        Ok(app.echoes.encode(app.tokenizer()?, &self.text))
+        let tokenizer = app.tokenizer()?;
+        let tokens = app.echoes.encode(tokenizer, &self.text);
+        if let Some((index, line)) = &self.changed
+            && let Some((before, _)) = self.text.split_once(line.as_str())
+        {
+            let cost = tokens.len().saturating_sub(tokenizer.encode_chat(before).len());
+            info!(
+                target: "cache", line = index + 1, tokens = cost,
+                text = app.options.logs_prompts.then_some(line),
+                "a line of the first message has changed since the last request, and all tokens after it \
+                 are processed again; --move-volatile moves such lines to the end"
+            );
+        }
+        Ok(tokens)
     }
 
     /// Returns a parser for the answer.
@@ -232,6 +248,11 @@ impl ChatRequest {
         if !app.options.keeps_volatile {
             volatile::remove(&mut messages);
         }
+        let mut changed = app.changing.watch(&messages);
+        if app.options.moves_volatile {
+            app.changing.shift(&mut messages);
+            changed = None;
+        }
         if tools.len() > TOOLS_MAX {
             let expected = format!("a list of at most {TOOLS_MAX} tools, not {}", tools.len());
             return Err(ApiError::field("tools", expected));
@@ -253,7 +274,7 @@ impl ChatRequest {
         text += begun.as_deref().unwrap_or_default();
         let format = template.format();
         let asked = (begun.is_none() && ends_open).then(|| Arc::new(Asked { template, messages }));
-        Ok(Rendered { text, format, tools, asked })
+        Ok(Rendered { text, format, tools, asked, changed })
     }
 
     /// Returns the text of a final assistant message, which the answer continues.

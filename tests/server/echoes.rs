@@ -192,3 +192,33 @@ fn an_agent_processes_only_the_new_tokens_of_each_turn() {
         assert_eq!(without_ids(&first), without_ids(&second), "{path}");
     }
 }
+
+#[test]
+fn a_line_that_changes_costs_the_prompt_unless_it_is_moved() {
+    let model = tiny_agent(7);
+    let read = |options: &[&str]| {
+        let options =
+            [&["-c", "2048", "-np", "1", "--metrics", "--chat-template", TEMPLATE], options];
+        let server = Server::start(model.path(), &options.concat());
+        let rules = "the rain is on the street and in the inn. ".repeat(10);
+        let turns = ["monday", "tuesday", "friday"].map(|day| {
+            let system = format!("it is {day}\n{rules}");
+            let messages = json!([
+                { "role": "system", "content": system },
+                { "role": "user", "content": "is there rain" },
+            ]);
+            let before = processed(&server);
+            let body = json!({ "messages": messages, "max_tokens": 4 });
+            server.post("/v1/chat/completions", body).json();
+            processed(&server) - before
+        });
+        (turns, server.stderr())
+    };
+    let ([first, _, third], log) = read(&[]);
+    assert!(third > first / 2, "{third} of {first}");
+    assert_eq!(log.matches("a line of the first message has changed").count(), 2, "{log}");
+    assert!(log.contains("line=1") && !log.contains("friday"), "{log}");
+    let ([_, _, third], log) = read(&["--move-volatile"]);
+    assert!(third < 30, "{third} of {first}");
+    assert!(!log.contains("a line of the first message has changed"), "{log}");
+}

@@ -204,6 +204,14 @@ pub struct RequestArgs {
     #[arg(long, hide_short_help = true)]
     pub keep_volatile: bool,
 
+    /// Move lines of prompts that change at each request to the end
+    ///
+    /// If the first messages of two requests differ only in numbers, dates or times, the lines where
+    /// they differ are moved to the last message from then on. The log names such lines, and the
+    /// tokens that they cost, without this option too.
+    #[arg(long, hide_short_help = true)]
+    pub move_volatile: bool,
+
     /// MiB of memory for earlier conversations
     ///
     /// A conversation in it continues without processing its tokens again. -1: no limit. 0: none, so
@@ -378,6 +386,7 @@ impl ServeArgs {
             reasoning_max: usize::try_from(requests.reasoning_budget).ok(),
             verbose: listen.verbose,
             keeps_volatile: requests.keep_volatile,
+            moves_volatile: requests.move_volatile,
             reasoning_format: listen.reasoning_format.clone(),
             skips_parsing: listen.skip_chat_parsing,
             normalization: listen.embd_normalize,
