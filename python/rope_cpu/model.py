@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self, TypeAlias, Unpack
 
-    from .options import AnswerOptions, Rope, RopeOptions
+    from .options import AnswerOptions, OpenOptions, Rope, RopeOptions
     from .rope import Plan
 
 #: A text, which may be in UTF-8, or its tokens.
@@ -68,17 +69,8 @@ class Model:
     Use it in a `with` block, or `close` it, to free its memory.
     """
 
-    def __init__(self, native: _native.Model) -> None:
-        """Use `Model.open`."""
-        self._native = native
-        self._properties = native.properties()
-        self._lock = threading.Lock()
-        # The model with the context of a call, and what the call asked for.
-        self._other: tuple[object, _native.Model] | None = None
-
-    @classmethod
-    def open(
-        cls,
+    def __init__(
+        self,
         path: str | os.PathLike[str],
         *,
         ctx: int | None = None,
@@ -91,7 +83,7 @@ class Model:
         override_kv: Sequence[str] = (),
         lora: Sequence[str | os.PathLike[str] | tuple[str | os.PathLike[str], float]] = (),
         **rope_options: Unpack[RopeOptions],
-    ) -> Self:
+    ) -> None:
         """Opens a model.
 
         Args:
@@ -120,7 +112,7 @@ class Model:
         _options.several("lora", lora)
         method, settings = _options.rope(rope, rope_options)
         pairs = [entry if isinstance(entry, tuple) else (entry, 1.0) for entry in lora]
-        native = _native.Model(
+        self._native = _native.Model(
             os.fspath(path),
             ctx=ctx,
             rope=method,
@@ -133,8 +125,16 @@ class Model:
             override_kv=list(override_kv),
             lora=[(os.fspath(path), scale) for path, scale in pairs],
         )
-        _warn(native, stacklevel=3)
-        return cls(native)
+        _warn(self._native)
+        self._properties = self._native.properties()
+        self._lock = threading.Lock()
+        # The model with the context of a call, and what the call asked for.
+        self._other: tuple[object, _native.Model] | None = None
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], **options: Unpack[OpenOptions]) -> Self:
+        """Opens a model, as `Model(path, ...)` does."""
+        return cls(path, **options)
 
     def close(self) -> None:
         """Frees the model. Later calls raise a ValueError."""
@@ -239,7 +239,7 @@ class Model:
             **options: Limits (`max_tokens`, `stop`, `time_max`), sampling (`temperature`, `top_k`,
                 `top_p`, `min_p`, `seed` ...) and a form (`grammar`, `regex`, `json_schema`): see
                 `AnswerOptions`. Names are as on the command line. `ctx` and `rope` replace those of
-                `Model.open` for this call. The model keeps that context beside its own, until a
+                `Model` for this call. The model keeps that context beside its own, until a
                 call asks for another one.
 
         Returns:
@@ -282,7 +282,7 @@ class Model:
         if self._other is None or self._other[0] != (ctx, method):
             self._other = None
             other = self._native.with_context(ctx, method)
-            _warn(other, stacklevel=5)
+            _warn(other)
             self._other = ((ctx, method), other)
         return self._other[1], rest
 
@@ -508,7 +508,10 @@ class Model:
             return self._native.embed([tokens], "none", False)[0]
 
 
-def _warn(native: _native.Model, stacklevel: int) -> None:
-    """Shows the warnings of a RoPE plan."""
+def _warn(native: _native.Model) -> None:
+    """Shows the warnings of a RoPE plan, at the line outside of the package."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("rope_cpu."):
+        frame, level = frame.f_back, level + 1
     for warning in native.plan().warnings:
-        warnings.warn(warning.replace("`", ""), stacklevel=stacklevel)
+        warnings.warn(warning.replace("`", ""), stacklevel=level)

@@ -58,6 +58,20 @@ class RopeOptions(TypedDict, total=False):
     yarn_ramp: str
 
 
+class OpenOptions(RopeOptions, total=False):
+    """The arguments of `Model`, except the file."""
+
+    ctx: int | None
+    rope: Rope | None
+    context_shift: bool
+    cache_type_k: str
+    cache_type_v: str
+    threads: int | None
+    ubatch_size: int
+    override_kv: Sequence[str]
+    lora: Sequence[str | os.PathLike[str] | tuple[str | os.PathLike[str], float]]
+
+
 class SamplingOptions(TypedDict, total=False):
     """The settings of the samplers. Defaults are the file's, else those of the command line."""
 
@@ -91,9 +105,9 @@ class SamplingOptions(TypedDict, total=False):
 class AnswerOptions(SamplingOptions, total=False):
     """The settings of an answer."""
 
-    #: The context in tokens, instead of that of `Model.open`.
+    #: The context in tokens, instead of that of the model.
     ctx: int | None
-    #: The RoPE method, instead of that of `Model.open`.
+    #: The RoPE method, instead of that of the model.
     rope: Rope | None
     #: Maximum tokens; `None` for no limit except the context.
     max_tokens: int | None
@@ -169,7 +183,8 @@ def request(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def rope(method: Rope | None, options: Mapping[str, Any]) -> tuple[str | None, list[tuple[str, str]]]:
     """Returns the text of a method and further settings, for the extension module."""
-    refuse_unknown(options, _ROPE)
+    # The other arguments of `Model.open` are not among the options, but may be misspelled there.
+    refuse_unknown(options, _ROPE, _OPENING | {"ctx", "rope"})
     given = {name: value for name, value in options.items() if value is not None}
     if isinstance(method, Mapping):
         refuse_unknown(method, _ROPE | {"method"})
@@ -228,8 +243,8 @@ def several(name: str, values: object) -> None:
         raise TypeError(f"{name} {values!r}: must be a list")
 
 
-def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
-    """Raises a TypeError that names the first unknown argument.
+def refuse_unknown(given: Iterable[str], known: Iterable[str], others: Iterable[str] = ()) -> None:
+    """Raises a TypeError that names the first unknown argument, and a near one that is known.
 
     Raises:
         TypeError: If an argument is unknown.
@@ -237,6 +252,7 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
     known = sorted(known)
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f": did you mean {near[0]}?" if near else f": the names are {', '.join(known)}"
+            names = sorted({*known, *others})
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f": did you mean {near[0]}?" if near else f": the names are {', '.join(names)}"
             raise TypeError(f"unexpected keyword argument {name!r}{hint}")

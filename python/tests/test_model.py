@@ -17,7 +17,7 @@ import pytest
 
 import rope_cpu
 from rope_cpu import Model, _native
-from rope_cpu.options import _OPENING, AnswerOptions, RopeOptions
+from rope_cpu.options import _OPENING, AnswerOptions, OpenOptions, RopeOptions
 
 PROMPT = "The capital of France is"
 GREEDY = {"temperature": 0}
@@ -230,6 +230,7 @@ def test_errors_name_the_argument_and_what_is_possible(model, path, tmp_path):
     refused(ValueError, "must be one of none, linear, ntk", Model.open, path, rope="su")
     refused(ValueError, "`rope_scale` four: must be a number", Model.open, path, rope_scale="four")
     refused(TypeError, "'rope_scal': did you mean rope_scale?", Model.open, path, rope_scal=4)
+    refused(TypeError, "'thread': did you mean threads?", Model, path, thread=4)
     refused(TypeError, "'temprature': did you mean temperature?", model.generate, PROMPT, temprature=1)
     refused(ValueError, "`top_p` 2: must be from 0 to 1", model.generate, PROMPT, top_p=2)
     refused(TypeError, "top_k: .* is neither a number", model.generate, PROMPT, top_k=[1])
@@ -265,6 +266,11 @@ def test_errors_name_the_argument_and_what_is_possible(model, path, tmp_path):
     refused(ValueError, "the model is closed", closed.generate, PROMPT)
     # Nothing above has left the model unusable.
     model.generate(PROMPT, max_tokens=1)
+
+
+def test_a_model_is_opened_by_its_class(path):
+    with Model(path, ctx=64, threads=1) as one, Model.open(str(path), ctx=64, threads=1) as two:
+        assert one.generate(PROMPT, max_tokens=2, temperature=0) == two.generate(PROMPT, max_tokens=2, temperature=0)
 
 
 def test_ctrl_c_stops_a_generation(model):
@@ -341,5 +347,6 @@ def test_options_have_the_names_of_the_library():
            "grammar", "regex", "json_schema", "ignore_eos", "special"}  # fmt: skip
     assert set(AnswerOptions.__annotations__) == sampling | own
     assert set(RopeOptions.__annotations__) == set(rope_cpu.rope.settings())
-    opening = inspect.signature(Model.open).parameters.keys() - {"path", "rope_options"} | RopeOptions.__annotations__.keys()
+    opening = inspect.signature(Model).parameters.keys() - {"path", "rope_options"} | RopeOptions.__annotations__.keys()
+    assert opening == set(OpenOptions.__annotations__)
     assert _OPENING == opening - AnswerOptions.__annotations__.keys()

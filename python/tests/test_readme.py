@@ -20,8 +20,8 @@ def test_examples_run(page, path, tmp_path, monkeypatch):
     shutil.copy(path, tmp_path / "model.gguf")
     (tmp_path / "text.txt").write_text("All happy families are alike. " * 200)
     # Several threads wait long for each other if the machine is busy.
-    opened = Model.open
-    monkeypatch.setattr(Model, "open", lambda *args, **options: opened(*args, **{"threads": 1, **options}))
+    opened = Model.__init__
+    monkeypatch.setattr(Model, "__init__", lambda *args, **options: opened(*args, **{"threads": 1, **options}))
     namespace = {}
     for block in blocks:
         exec(compile(block, page.name, "exec"), namespace)
