@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Union
@@ -59,6 +60,10 @@ class Perplexity:
         return (found + 0.5) * width, np.exp(-means)
 
 
+#: All models, whose locks another thread may have held when the process was forked.
+_models: weakref.WeakSet[Model] = weakref.WeakSet()
+
+
 class Model:
     """A GGUF model in memory, with one context for `generate`, `stream` and `chat`.
 
@@ -66,7 +71,8 @@ class Model:
     threads wait for each other; to answer many prompts at a time, use `generate_batch`. The GIL is
     released while the model computes, and Ctrl-C stops it within a step.
 
-    Use it in a `with` block, or `close` it, to free its memory.
+    Use it in a `with` block, or `close` it, to free its memory. After a fork, the child process cannot
+    use the context of a model that its parent has used: open the model in the child.
     """
 
     def __init__(
@@ -130,6 +136,7 @@ class Model:
         self._lock = threading.Lock()
         # The model with the context of a call, and what the call asked for.
         self._other: tuple[object, _native.Model] | None = None
+        _models.add(self)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], **options: Unpack[OpenOptions]) -> Self:
@@ -506,6 +513,16 @@ class Model:
         tokens = self._tokens(text)
         with self._lock:
             return self._native.embed([tokens], "none", False)[0]
+
+
+def _renew_locks() -> None:
+    """Frees the locks of threads that a fork has not copied."""
+    for model in _models:
+        model._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
 
 
 def _warn(native: _native.Model) -> None:

@@ -1,6 +1,7 @@
 //! One answer. A thread computes it, so that Python can stop waiting at any time.
 
 use std::{
+    mem,
     ops::ControlFlow,
     sync::{
         Arc, Mutex,
@@ -21,6 +22,7 @@ use rope_cpu::{
 use crate::{
     errors::{failed, of_generation},
     loaded::Borrowed,
+    process::Process,
 };
 
 /// How often a waiting call looks for Ctrl-C.
@@ -34,6 +36,7 @@ const PIECES_AHEAD: usize = 4;
 pub struct Stream {
     closed: Arc<AtomicBool>,
     state: Mutex<State>,
+    process: Process,
 }
 
 struct State {
@@ -126,7 +129,7 @@ impl Stream {
         });
         let worker = Some(worker.map_err(failed)?);
         let state = Mutex::new(State { pieces: Some(pieces), worker, outcome: None, seed });
-        Ok(Stream { closed, state })
+        Ok(Stream { closed, state, process: Process::current() })
     }
 
     /// Waits for the thread, which returns the session.
@@ -151,6 +154,7 @@ impl Stream {
 
     /// Waits for the next piece. Ctrl-C closes the stream.
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.process.check()?;
         let state = &mut *self.state.lock_py_attached(py).map_err(failed)?;
         loop {
             let Some(pieces) = &mut state.pieces else { return Ok(None) };
@@ -172,6 +176,7 @@ impl Stream {
 
     /// Stops the answer, unless it has ended.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.process.check()?;
         self.closed.store(true, Ordering::Relaxed);
         let state = &mut *self.state.lock_py_attached(py).map_err(failed)?;
         py.detach(|| self.finish(state))
@@ -188,6 +193,11 @@ impl Drop for Stream {
     fn drop(&mut self) {
         self.closed.store(true, Ordering::Relaxed);
         if let Ok(state) = self.state.get_mut() {
+            if !self.process.is_current() {
+                // Their thread is in another process, and may hold their locks.
+                mem::forget((state.pieces.take(), state.worker.take()));
+                return;
+            }
             state.pieces = None;
             // Waits for the thread, so that the next call finds the session.
             let mut join = || {

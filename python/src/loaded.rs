@@ -15,7 +15,10 @@ use rope_cpu::{
     tokenizer::Tokenizer,
 };
 
-use crate::errors::{failed, of_model};
+use crate::{
+    errors::{failed, of_model},
+    process::Process,
+};
 
 /// A model and what its calls share.
 pub struct Loaded {
@@ -39,17 +42,18 @@ pub struct Opening {
     pub flags: Flags,
 }
 
-/// The session of a model, which one call at a time uses.
+/// The session of a model, which one call at a time uses, with the process of its threads.
 enum Slot {
     New,
-    Idle(Box<Session>),
-    InUse,
+    Idle(Box<Session>, Process),
+    InUse(Process),
 }
 
 /// The session while a call uses it.
 pub struct Borrowed {
     loaded: Arc<Loaded>,
     session: Option<Box<Session>>,
+    process: Process,
 }
 
 impl Loaded {
@@ -82,8 +86,12 @@ impl Loaded {
     /// Borrows the session, until the result is dropped.
     pub fn borrow(self: &Arc<Self>) -> PyResult<Borrowed> {
         let mut slot = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        let session = match mem::replace(&mut *slot, Slot::InUse) {
-            Slot::Idle(session) => Ok(session),
+        if let Slot::Idle(_, process) | Slot::InUse(process) = &*slot {
+            process.check()?;
+        }
+        let process = Process::current();
+        let session = match mem::replace(&mut *slot, Slot::InUse(process)) {
+            Slot::Idle(session, _) => Ok(session),
             Slot::New => {
                 let rope = Rope::new(self.plan.clone());
                 let session = Session::new(&self.model, rope, self.options.clone());
@@ -92,12 +100,12 @@ impl Loaded {
                     of_model(error)
                 })
             }
-            Slot::InUse => Err(failed(
+            Slot::InUse(_) => Err(failed(
                 "the model is in use by a stream: read the stream to its end, close it, or open the \
                  model twice",
             )),
         };
-        Ok(Borrowed { loaded: self.clone(), session: Some(session?) })
+        Ok(Borrowed { loaded: self.clone(), session: Some(session?), process })
     }
 }
 
@@ -120,6 +128,18 @@ impl Drop for Borrowed {
         let mut slot = self.loaded.session.lock().unwrap_or_else(PoisonError::into_inner);
         // After a panic the session may be in any state.
         let session = self.session.take().filter(|_| !thread::panicking());
-        *slot = session.map_or(Slot::New, Slot::Idle);
+        *slot = session.map_or(Slot::New, |session| Slot::Idle(session, self.process));
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        let slot = self.session.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // A session waits for its threads, which a forked process does not have.
+        if let Slot::Idle(session, process) = mem::replace(slot, Slot::New)
+            && !process.is_current()
+        {
+            mem::forget(session);
+        }
     }
 }

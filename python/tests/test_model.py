@@ -4,6 +4,7 @@ import copy
 import inspect
 import json
 import math
+import os
 import pickle
 import signal
 import subprocess
@@ -271,6 +272,46 @@ def test_errors_name_the_argument_and_what_is_possible(model, path, tmp_path):
 def test_a_model_is_opened_by_its_class(path):
     with Model(path, ctx=64, threads=1) as one, Model.open(str(path), ctx=64, threads=1) as two:
         assert one.generate(PROMPT, max_tokens=2, temperature=0) == two.generate(PROMPT, max_tokens=2, temperature=0)
+
+
+FORKED = """
+import multiprocessing, rope_cpu, sys
+model = rope_cpu.Model(sys.argv[1], ctx=64, threads=2)
+unused = rope_cpu.Model(sys.argv[1], ctx=64, threads=2)
+model.generate("A", max_tokens=1)
+stream = model.stream("A", max_tokens=8)
+next(stream)
+
+def child(results):
+    global model, stream
+    for call in (lambda: model.generate("A", max_tokens=1), lambda: next(stream), lambda: stream.close()):
+        try:
+            call()
+            results.put("no error")
+        except rope_cpu.Error as error:
+            results.put(str(error))
+    # Their threads are not here, and nothing waits for them.
+    stream = None
+    model.close()
+    model = None
+    results.put(len(unused.generate("A", max_tokens=1).tokens))
+
+context = multiprocessing.get_context("fork")
+results = context.SimpleQueue()
+process = context.Process(target=child, args=[results])
+process.start()
+print([results.get() for _ in range(4)])
+process.join()
+list(stream)
+print(process.exitcode, len(model.generate("A", max_tokens=1).tokens))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_model_that_was_used_before_a_fork_is_refused_after_it(path):
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED, path], capture_output=True, text=True, timeout=300)
+    refused = "the model was used before this process was forked: open it here, or start processes with spawn"
+    assert done.stdout.splitlines() == [str([refused] * 3 + [1]), "0 1"], done.stderr
 
 
 def test_ctrl_c_stops_a_generation(model):
