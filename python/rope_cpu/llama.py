@@ -1,23 +1,30 @@
 """The common calls of `llama_cpp.Llama`, with answers of the same shape.
 
-Arguments of llama-cpp-python that are not here are refused by name, not ignored.
+Arguments of llama-cpp-python that are not here are refused by name, not ignored. Those that change no
+answer, such as the layers on a GPU, only have a warning.
 """
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import json
 import os
 import sys
 import time
 import uuid
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
+from . import grammar as _grammar
 from .answer import Answer, ChatAnswer
+from .grammar import Grammar
 from .hub import download
+from .logprobs import logprobs as _logprobs
 from .model import Model
 
 if TYPE_CHECKING:
@@ -31,19 +38,23 @@ Response: TypeAlias = Union[dict[str, Any], Iterator[dict[str, Any]]]
 _SCALINGS = {0: "none", 1: "linear", 2: "yarn", 3: "longrope"}
 _POOLINGS = {0: "none", 1: "mean", 2: "cls", 3: "last"}
 
-#: Arguments of `llama_cpp.Llama` without a meaning here, and why.
-_REFUSED = {
+#: Arguments of `llama_cpp.Llama` that change no answer here, and why.
+_NOTED = {
     "n_gpu_layers": "rope_cpu computes on the CPU",
     "split_mode": "rope_cpu computes on the CPU",
     "main_gpu": "rope_cpu computes on the CPU",
     "tensor_split": "rope_cpu computes on the CPU",
     "offload_kqv": "rope_cpu computes on the CPU",
     "flash_attn": "attention is always fused",
+    "chat_format": "the template of the file is used, or chat_template",
+}
+
+#: Arguments of `llama_cpp.Llama` without a meaning here, and why.
+_REFUSED = {
     "use_mmap": "files are always mapped",
     "use_mlock": "files are never locked in memory",
     "n_batch": "use n_ubatch",
     "n_threads_batch": "use n_threads, which holds for prompts too",
-    "chat_format": "use chat_template",
     "lora_base": "adapters act on the file as it is",
     "additional_files": "all parts of a split model are downloaded",
     "local_dir": "use cache_dir",
@@ -73,12 +84,22 @@ _PERMITTED: dict[str, tuple[Any, ...]] = {
         [
             "tensor_split", "kv_overrides", "n_threads_batch", "op_offload", "swa_full", "lora_base",
             "chat_format", "chat_handler", "draft_model", "tokenizer", "type_k", "type_v", "suffix",
-            "logprobs", "top_logprobs", "stopping_criteria", "logits_processor", "functions",
+            "logprobs", "top_logprobs", "grammar", "stopping_criteria", "logits_processor", "functions",
             "function_call", "additional_files", "local_dir",
         ],
         (None,),
     ),
 }  # fmt: skip
+
+
+@dataclass
+class LlamaState:
+    """The tokens of a `Llama`, with their scores: see `Llama.save_state`."""
+
+    input_ids: NDArray[np.intc]
+    scores: NDArray[np.float32]
+    n_tokens: int
+    seed: int | None
 
 
 class Llama:
@@ -128,7 +149,11 @@ class Llama:
             chat_template: A Jinja template instead of the file's, or the name of a built-in one.
             verbose: Whether to warn about the context and RoPE.
         """
-        _refuse("Llama", unknown)
+        noted = {name: value for name, value in unknown.items() if name in _NOTED}
+        _refuse(Llama, {name: value for name, value in unknown.items() if name not in noted})
+        for name, value in noted.items():
+            if verbose and value not in _PERMITTED[name]:
+                warnings.warn(f"Llama: {name} has no effect: {_NOTED[name]}", stacklevel=2)
         rope: dict[str, Any] = {}
         if rope_scaling_type is not None and rope_scaling_type != -1:
             if rope_scaling_type not in _SCALINGS:
@@ -149,7 +174,7 @@ class Llama:
         with warnings.catch_warnings():
             if not verbose:
                 warnings.simplefilter("ignore")
-            self.model = Model.open(
+            self.model = Model(
                 model_path,
                 ctx=n_ctx or None,
                 threads=n_threads,
@@ -190,7 +215,7 @@ class Llama:
             **kwargs: As for `Llama`. With `verbose`, the download is shown on stderr.
         """
         # Before anything is downloaded.
-        _refuse("from_pretrained", {name: kwargs[name] for name in kwargs.keys() & _REFUSED.keys()})
+        _refuse(cls.from_pretrained, {name: kwargs[name] for name in kwargs.keys() & _REFUSED.keys()})
         progress = _show if kwargs.get("verbose", True) else None
         path = download(repo_id, filename, cache_dir=cache_dir, progress=progress)
         return cls(path, **kwargs)
@@ -222,8 +247,82 @@ class Llama:
         self._evaluated = evaluated
 
     def reset(self) -> None:
-        """Forgets the tokens of `eval`."""
+        """Forgets the tokens of `eval` and `generate`."""
         self._evaluated, self._scores = [], None
+
+    @property
+    def n_tokens(self) -> int:
+        """The number of tokens of `eval` and `generate` since `reset`."""
+        return len(self._evaluated)
+
+    def save_state(self) -> LlamaState:
+        """Returns the tokens of `eval` and `generate`, and their scores.
+
+        It has no keys and values: after `load_state`, they are computed again where the context no
+        longer has them.
+        """
+        tokens = np.array(self._evaluated, np.intc)
+        return LlamaState(tokens, self.scores.copy(), self.n_tokens, self._seed)
+
+    def load_state(self, state: LlamaState) -> None:
+        """Continues from a state of `save_state`."""
+        self._evaluated = [int(token) for token in state.input_ids]
+        self._scores = state.scores.copy() if len(state.scores) else None
+        self._seed = state.seed
+
+    def generate(
+        self,
+        tokens: Sequence[int],
+        top_k: int = 40,
+        top_p: float = 0.95,
+        min_p: float = 0.05,
+        typical_p: float = 1.0,
+        temp: float = 0.8,
+        repeat_penalty: float = 1.0,
+        reset: bool = True,
+        frequency_penalty: float = 0.0,
+        presence_penalty: float = 0.0,
+        mirostat_mode: int = 0,
+        mirostat_tau: float = 5.0,
+        mirostat_eta: float = 0.1,
+        **unknown: Any,
+    ) -> Generator[int, Sequence[int] | None, None]:
+        """Generates tokens one at a time, up to the token that ends the text or a full context.
+
+        Tokens that are sent to the generator are added to the text. With `reset=False`, the text
+        starts with the tokens of earlier calls.
+        """
+        _refuse(self.generate, unknown)
+        if reset:
+            self.reset()
+        return self._tokens(
+            tokens,
+            self._options(
+                1, temp, top_p, min_p, typical_p, None, frequency_penalty, presence_penalty,
+                repeat_penalty, top_k, None, mirostat_mode, mirostat_tau, mirostat_eta, None,
+            ),
+        )  # fmt: skip
+
+    def _tokens(
+        self, tokens: Sequence[int], options: dict[str, Any]
+    ) -> Generator[int, Sequence[int] | None, None]:
+        seed = options["seed"]
+        self._evaluated += tokens
+        step = 0
+        # A text that does not fit is refused by the model.
+        while step == 0 or len(self._evaluated) < self.n_ctx():
+            if seed is not None:
+                options["seed"] = (seed + step) % 0xFFFFFFFF
+            # The context has all tokens but the last, so each call computes one.
+            answer = self.model.generate(self._evaluated, **options)
+            self._scores = None
+            token = answer.tokens[0] if answer.tokens else self.token_eos()
+            sent = yield token
+            if not answer.tokens:
+                return
+            self._evaluated.append(token)
+            self._evaluated += sent or ()
+            step += 1
 
     @property
     def scores(self) -> NDArray[np.float32]:
@@ -244,6 +343,7 @@ class Llama:
         top_p: float = 0.95,
         min_p: float = 0.05,
         typical_p: float = 1.0,
+        logprobs: int | None = None,
         echo: bool = False,
         stop: str | list[str] | None = None,
         frequency_penalty: float = 0.0,
@@ -256,33 +356,41 @@ class Llama:
         mirostat_tau: float = 5.0,
         mirostat_eta: float = 0.1,
         model: str | None = None,
-        grammar: str | None = None,
+        grammar: Grammar | None = None,
         logit_bias: Mapping[int, float] | None = None,
         **unknown: Any,
     ) -> Response:
         """Continues a prompt.
 
-        Arguments are as in llama-cpp-python; `grammar` is a text in GBNF.
+        Arguments are as in llama-cpp-python; `grammar` is a `LlamaGrammar` or a text in GBNF.
+        `logprobs` needs a model with `logits_all=True`, and a second pass over the text.
 
         Returns:
             A completion of OpenAI's API, or with `stream` an iterator of its chunks.
         """
-        _refuse("create_completion", unknown)
+        _refuse(self.create_completion, unknown)
+        if logprobs is not None and not self._logits_all:
+            raise ValueError("logprobs: open the model with logits_all=True")
+        if logprobs is not None and stream:
+            raise ValueError("logprobs: not supported with stream=True")
         tokens = self.model.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
         options = self._options(
             max_tokens, temperature, top_p, min_p, typical_p, stop, frequency_penalty,
             presence_penalty, repeat_penalty, top_k, seed, mirostat_mode, mirostat_tau,
             mirostat_eta, logit_bias,
         )  # fmt: skip
-        if grammar is not None:
-            options["grammar"] = grammar
+        options.update(_grammar.options(grammar))
         head = _head("cmpl", "text_completion", model or self.model_path)
         text = prompt if isinstance(prompt, str) else self.model.detokenize(prompt)
         shown = text if echo else ""
         if stream:
             return self._completion_chunks(tokens, options, head, shown)
         answer = self.model.generate(tokens, **options)
-        return {**head, "choices": [_choice(shown + answer, answer.finish_reason)], "usage": _usage(answer)}
+        choice = _choice(shown + answer, answer.finish_reason)
+        if logprobs is not None:
+            scored = ([], [*tokens, *answer.tokens], 0) if echo else (tokens, answer.tokens, len(text))
+            choice["logprobs"] = _logprobs(self.model, scored[0], scored[1], logprobs, scored[2])
+        return {**head, "choices": [choice], "usage": _usage(answer)}
 
     def _completion_chunks(
         self, tokens: list[int], options: dict[str, Any], head: dict[str, Any], shown: str
@@ -319,25 +427,24 @@ class Llama:
         mirostat_tau: float = 5.0,
         mirostat_eta: float = 0.1,
         model: str | None = None,
-        grammar: str | None = None,
+        grammar: Grammar | None = None,
         logit_bias: Mapping[int, float] | None = None,
         **unknown: Any,
     ) -> Response:
         """Answers the last message of a conversation.
 
-        Arguments are as in llama-cpp-python; `grammar` is a text in GBNF.
+        Arguments are as in llama-cpp-python; `grammar` is a `LlamaGrammar` or a text in GBNF.
 
         Returns:
             A chat completion of OpenAI's API, or with `stream` an iterator of its chunks.
         """
-        _refuse("create_chat_completion", unknown)
+        _refuse(self.create_chat_completion, unknown)
         options = self._options(
             max_tokens, temperature, top_p, min_p, typical_p, stop, frequency_penalty,
             presence_penalty, repeat_penalty, top_k, seed, mirostat_mode, mirostat_tau,
             mirostat_eta, logit_bias,
         )  # fmt: skip
-        if grammar is not None:
-            options["grammar"] = grammar
+        options.update(_grammar.options(grammar))
         options.update(_form(response_format))
         if isinstance(tool_choice, dict):
             tool_choice = str(tool_choice["function"]["name"])
@@ -500,12 +607,18 @@ class Llama:
         }
 
 
-def _refuse(function: str, unknown: Mapping[str, Any]) -> None:
+def _refuse(call: Callable[..., Any], unknown: Mapping[str, Any]) -> None:
+    """Raises a TypeError that names the first unknown argument of a call, and a near one."""
     for name, value in unknown.items():
         if value in _PERMITTED.get(name, ()):
             continue
-        reason = f": {_REFUSED[name]}" if name in _REFUSED else ""
-        raise TypeError(f"{function}: {name} is not supported{reason}")
+        near: list[str] = []
+        if name not in _PERMITTED and name not in _REFUSED:
+            names = inspect.signature(call).parameters.keys() - {"unknown", "kwargs"}
+            near = difflib.get_close_matches(name, sorted(names), 1)
+        hint = f": did you mean {near[0]}?" if near else ""
+        reason = f": {_REFUSED[name]}" if name in _REFUSED else hint
+        raise TypeError(f"{call.__name__}: {name} is not supported{reason}")
 
 
 def _head(prefix: str, kind: str, model: str) -> dict[str, Any]:
