@@ -117,9 +117,9 @@ mod tests {
         let mut page = String::from(
             "# Fields of requests\n\n\
              What the server does with the fields of each interface. The settings of samplers, such as `top_k` \
-             or\n`temperature`, have their names on the command line and work in all of them. vLLM's \
-             `repetition_penalty`\nis `repeat_penalty`, over the last `repeat_last_n` tokens. Other fields are \
-             ignored; the log names each\nof them once.\n",
+             or\n`temperature`, have their names on the command line and work in all of them. vLLM's\n\
+             `repetition_penalty` is `repeat_penalty`, over the last `repeat_last_n` tokens. Other fields are\n\
+             ignored; the log names each of them once.\n",
         );
         for (name, rows) in sections() {
             write!(page, "\n## {name}\n\n| field | |\n|---|---|\n").unwrap();
