@@ -220,6 +220,7 @@ fn load(args: &Args, drafts: Drafts, server: &Server) -> Result<Option<Running>,
             .collect(),
         memory: plan.need_of_one(),
         plan: plan.rope,
+        requests_memory: server.memory.clone(),
         longer: Box::new(move |tokens| {
             let proposal = extension.for_prompt(tokens);
             Longer { text: proposal.to_string(), options: proposal.options }

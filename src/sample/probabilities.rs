@@ -59,6 +59,8 @@ impl Probabilities {
         let found = all.iter().find(|likelihood| likelihood.token == chosen).copied();
         let chosen = found.unwrap_or(Likelihood { token: chosen, value: 0.0 });
         all.truncate(top);
+        // The candidates may be the whole vocabulary.
+        all.shrink_to_fit();
         Probabilities { chosen, top: all, after_sampling: true }
     }
 }

@@ -1,27 +1,38 @@
 //! Answers from the scheduler: collected, or as a stream of JSON values.
 
-use std::{convert::Infallible, future::pending, time::Instant};
+use std::{convert::Infallible, future::pending, mem::size_of, sync::Arc, time::Instant};
 
 use axum::{
     body::Body,
-    http::header::CONTENT_TYPE,
-    response::{
-        IntoResponse, Response,
-        sse::{Event, Sse},
-    },
+    http::header::{CACHE_CONTROL, CONTENT_TYPE},
+    response::{IntoResponse, Response},
 };
 use rope_cpu::{
     batch::{Outcome, Update},
-    {Token, sample::Probabilities},
+    model::Pooling,
+    {
+        Token,
+        sample::{Likelihood, Probabilities},
+    },
 };
 use serde_json::Value;
 use tokio::{sync::mpsc, time::sleep_until};
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
-use super::{error::ApiError, updates::Updates, work};
+use super::{
+    app::App,
+    error::ApiError,
+    memory::{self, Held},
+    parameters::Parameters,
+    updates::Updates,
+    work,
+};
 
-/// Maximum values buffered for a slow client.
-const BUFFERED: usize = 64;
+/// Maximum texts of values buffered for a slow client, besides the updates in [`Updates`].
+const BUFFERED: usize = 16;
+
+/// Bytes by which the reservation of an answer grows.
+const GROWTH: usize = 64 << 10;
 
 /// A whole answer.
 #[derive(Debug, Default)]
@@ -42,16 +53,78 @@ pub struct Collected {
     pub outcome: Option<Outcome>,
 }
 
-/// Waits until `count` answers are complete.
+/// Reserves the memory of the answers to some prompts, except for texts, which [`collect`] adds.
 ///
 /// # Errors
-/// If one of them fails.
-pub async fn collect(mut updates: Updates, count: usize) -> Result<Vec<Collected>, ApiError> {
+/// 400 if no server with these limits has the memory, 503 if this one does not have it now.
+pub fn reserve(
+    held: &mut Held,
+    app: &App,
+    prompts: &[Vec<Token>],
+    parameters: &Parameters,
+) -> Result<(), ApiError> {
+    let bytes = prompts.iter().map(|prompt| bytes(prompt.len(), app, parameters));
+    let bytes = bytes.fold(0, usize::saturating_add);
+    if bytes > held.max() {
+        return Err(ApiError::invalid(format_args!(
+            "the answers could take {} MiB, and at most {} MiB are permitted: request fewer answers, \
+             tokens (n_predict, max_tokens) or probabilities, divide the texts, or stream the answers",
+            bytes >> 20,
+            held.max() >> 20
+        )));
+    }
+    held.add(bytes)?;
+    match memory::system_has(bytes) {
+        true => Ok(()),
+        false => Err(ApiError::unavailable(format_args!(
+            "the system refused {bytes} bytes of memory for the answers: divide the request, or raise \
+             the server's limit of memory"
+        ))),
+    }
+}
+
+/// Returns the memory of an answer to a prompt of `tokens` tokens, without its text.
+fn bytes(tokens: usize, app: &App, parameters: &Parameters) -> usize {
+    if let Some(pooling) = parameters.pooling {
+        let count = if pooling == Pooling::None { tokens } else { 1 };
+        let numbers = size_of::<f32>() * app.model.config().embedding;
+        return count.saturating_mul(size_of::<Vec<f32>>() + numbers);
+    }
+    let Some(wanted) = parameters.probabilities else { return 0 };
+    // A context shift has no end, so its later tokens are counted as they come.
+    let room = if app.plan.shifts { app.capacity } else { app.capacity.saturating_sub(tokens) };
+    let generated = parameters.limits.tokens_max.map_or(room, |max| max.min(room));
+    let reported = generated.saturating_add(if wanted.of_prompt { tokens } else { 0 });
+    reported.saturating_mul(probabilities_bytes(wanted.top))
+}
+
+/// Returns the memory of a token's probabilities. Lists grow to twice their length.
+fn probabilities_bytes(top: usize) -> usize {
+    3 * size_of::<Probabilities>() + size_of::<Likelihood>() * top
+}
+
+/// Waits until `count` answers are complete. Adds to `held` what they take beyond it.
+///
+/// # Errors
+/// If one of them fails, or takes too much memory.
+pub async fn collect(
+    mut updates: Updates,
+    count: usize,
+    mut held: Held,
+) -> Result<(Vec<Arc<Collected>>, Held), ApiError> {
     let mut answers: Vec<_> = (0..count).map(|_| Collected::default()).collect();
+    let mut used = 0;
     while answers.iter().any(|answer| answer.outcome.is_none()) {
         let stopped = || ApiError::unavailable("the scheduler has stopped");
         let (index, update) = updates.next().await.ok_or_else(stopped)?;
         let Some(answer) = answers.get_mut(index) else { continue };
+        used += size(&update);
+        if used > held.bytes() {
+            held.add((used - held.bytes()).max(GROWTH)).map_err(|error| ApiError {
+                message: format!("{}; or set a maximum of tokens, or stream", error.message),
+                ..error
+            })?;
+        }
         match update {
             Update::Started { seed } => answer.seed = seed,
             Update::Read(_) => {}
@@ -66,23 +139,27 @@ pub async fn collect(mut updates: Updates, count: usize) -> Result<Vec<Collected
             Update::Failed(error) => return Err(error.into()),
         }
     }
-    Ok(answers)
+    Ok((answers.into_iter().map(Arc::new).collect(), held))
 }
 
-/// Waits for the only answer, and returns its text and its end.
-///
-/// # Errors
-/// If it fails.
-pub async fn collect_one(updates: Updates) -> Result<(String, Outcome), ApiError> {
-    let answer = collect(updates, 1).await?.pop().unwrap_or_default();
-    let outcome = answer.outcome.ok_or_else(|| ApiError::internal("the answer has no end"))?;
-    Ok((answer.text, outcome))
+/// Returns the memory that an update takes until it is sent.
+pub fn size(update: &Update) -> usize {
+    let of = |probabilities: &Probabilities| probabilities_bytes(probabilities.top.len());
+    match update {
+        Update::Prompt(probabilities) => of(probabilities),
+        Update::Generated(generated) => {
+            let probabilities = generated.probabilities.as_ref().map_or(0, of);
+            2 * (generated.text.len() + size_of::<Token>()) + probabilities
+        }
+        // Embeddings are reserved before they are computed.
+        _ => 0,
+    }
 }
 
 /// The form of a stream: which values each update sends.
 pub trait Form: Send + 'static {
-    /// Returns the values before the first update.
-    fn begin(&mut self) -> Vec<Value> {
+    /// Returns the values before the first update of an answer.
+    fn begin(&mut self, _index: usize) -> Vec<Value> {
         Vec::new()
     }
 
@@ -119,63 +196,88 @@ pub enum Framing {
     Lines,
 }
 
+impl Framing {
+    /// Returns the text of a value; null is a comment.
+    fn text(self, value: &Value) -> String {
+        if self == Framing::Lines {
+            return if value.is_null() { String::new() } else { format!("{value}\n") };
+        }
+        match value["type"].as_str() {
+            _ if value.is_null() => ":\n\n".into(),
+            Some(name) if self == Framing::NamedEvents => {
+                format!("event: {name}\ndata: {value}\n\n")
+            }
+            _ => format!("data: {value}\n\n"),
+        }
+    }
+
+    /// Returns the text after all answers.
+    fn end(self) -> &'static str {
+        if self == Framing::EventsUntilDone { "data: [DONE]\n\n" } else { "" }
+    }
+}
+
 /// Returns a response that streams `count` answers. Closing the connection cancels them.
 pub fn stream(updates: Updates, count: usize, form: impl Form, framing: Framing) -> Response {
-    let (values, receiver) = mpsc::channel(BUFFERED);
-    let connections = work::connections();
-    connections.spawn(send(updates, count, form, values));
-    let _timers = connections.enter();
-    let values = ReceiverStream::new(receiver);
-    if framing == Framing::Lines {
-        let values = values.filter_map(|value| value.filter(|value| !value.is_null()));
-        let lines = values.map(|value| Ok::<_, Infallible>(format!("{value}\n")));
-        return ([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines))
-            .into_response();
+    let (texts, receiver) = mpsc::channel(BUFFERED);
+    let texts = Texts { texts, framing, spoken: Instant::now() };
+    work::connections().spawn(async move {
+        // An error means that the client is gone.
+        let _ = send(updates, count, form, texts).await;
+    });
+    let body = Body::from_stream(ReceiverStream::new(receiver).map(Ok::<_, Infallible>));
+    match framing {
+        Framing::Lines => ([(CONTENT_TYPE, "application/x-ndjson")], body).into_response(),
+        _ => {
+            let kind = (CONTENT_TYPE, "text/event-stream");
+            ([kind, (CACHE_CONTROL, "no-cache")], body).into_response()
+        }
     }
-    let events = values.filter_map(move |value| event(value, framing).map(Ok::<_, Infallible>));
-    Sse::new(events).into_response()
 }
 
-/// Returns the event of a value; `None` for the end of all answers.
-fn event(value: Option<Value>, framing: Framing) -> Option<Event> {
-    let Some(value) = value else {
-        return (framing == Framing::EventsUntilDone).then(|| Event::default().data("[DONE]"));
-    };
-    if value.is_null() {
-        return Some(Event::default().comment(""));
-    }
-    let event = match value["type"].as_str() {
-        Some(name) if framing == Framing::NamedEvents => Event::default().event(name),
-        _ => Event::default(),
-    };
-    Some(event.data(value.to_string()))
+/// Sends the texts of a stream, as soon as the client has room.
+struct Texts {
+    texts: mpsc::Sender<String>,
+    framing: Framing,
+    /// The time of the last text.
+    spoken: Instant,
 }
 
-/// Sends the values of all updates, then `None` after all answers.
+/// The client has closed its connection.
+struct Gone;
+
+impl Texts {
+    async fn send(&mut self, values: Vec<Value>) -> Result<(), Gone> {
+        for value in values {
+            self.spoken = Instant::now();
+            // The values of a token take fifty times the memory of their text.
+            self.text(self.framing.text(&value)).await?;
+        }
+        Ok(())
+    }
+
+    async fn text(&self, text: String) -> Result<(), Gone> {
+        match text.is_empty() {
+            true => Ok(()),
+            false => self.texts.send(text).await.map_err(|_| Gone),
+        }
+    }
+}
+
+/// Sends the values of all updates.
 async fn send(
     mut updates: Updates,
     count: usize,
     mut form: impl Form,
-    values: mpsc::Sender<Option<Value>>,
-) {
+    mut texts: Texts,
+) -> Result<(), Gone> {
+    for index in 0..count {
+        texts.send(form.begin(index)).await?;
+    }
     let mut open = count;
-    let mut next = form.begin();
-    let mut spoken = Instant::now();
-    loop {
-        if !next.is_empty() {
-            spoken = Instant::now();
-        }
-        for value in next {
-            if values.send(Some(value)).await.is_err() {
-                return;
-            }
-        }
-        if open == 0 {
-            // An error means that the client is gone.
-            let _ = values.send(None).await;
-            return;
-        }
-        let silence_end = updates.keep_alive.and_then(|interval| spoken.checked_add(interval));
+    while open > 0 {
+        let silence_end =
+            updates.keep_alive.and_then(|interval| texts.spoken.checked_add(interval));
         let silence = async {
             match silence_end {
                 Some(end) => sleep_until(end.into()).await,
@@ -183,27 +285,42 @@ async fn send(
             }
         };
         let update = tokio::select! {
-            () = values.closed() => return,
+            () = texts.texts.closed() => return Err(Gone),
             update = updates.next() => update,
             () = silence => {
-                next = vec![form.alive()];
+                texts.send(vec![form.alive()]).await?;
                 continue;
             }
         };
-        let stopped = || ApiError::unavailable("the scheduler has stopped");
         let error = match update {
-            None => stopped(),
+            None => ApiError::unavailable("the scheduler has stopped"),
             Some((_, Update::Failed(error))) => error.into(),
             Some((index, update)) => {
                 open -= usize::from(matches!(update, Update::Ended(_)));
-                next = form.update(index, update);
-                if open == 0 {
-                    next.extend(form.end());
-                }
+                texts.send(form.update(index, update)).await?;
                 continue;
             }
         };
-        let _ = values.send(Some(form.error(&error))).await;
-        return;
+        return texts.send(vec![form.error(&error)]).await;
+    }
+    texts.send(form.end()).await?;
+    texts.text(texts.framing.end().into()).await
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_are_framed() {
+        let value = json!({ "type": "a", "text": "b\nc" });
+        let data = r#"data: {"type":"a","text":"b\nc"}"#;
+        assert_eq!(Framing::Events.text(&value), format!("{data}\n\n"));
+        assert_eq!(Framing::NamedEvents.text(&value), format!("event: a\n{data}\n\n"));
+        assert_eq!(Framing::Lines.text(&value), format!("{}\n", &data[6..]));
+        assert_eq!(Framing::Events.text(&Value::Null), ":\n\n");
+        assert_eq!(Framing::Lines.text(&Value::Null), "");
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use axum::{extract::FromRequestParts, http::request::Parts};
 use rope_cpu::{
     Token,
-    batch::{Handle, Request, Scales},
+    batch::{Handle, Outcome, Request, Scales},
     chat::Template,
     constraint::{self, Vocabulary},
     generate::{self, Limits},
@@ -22,6 +22,7 @@ use rope_cpu::{
 use tokio::sync::oneshot;
 
 use super::{
+    answers::{self, Collected},
     body,
     changing::ChangingLines,
     chat::Rendered,
@@ -110,8 +111,8 @@ pub struct Server {
     pub stopping: AtomicBool,
     /// Threads that handle requests.
     pub work: Work,
-    /// Memory used by the bodies of requests.
-    pub bodies: body::Memory,
+    /// Memory used by the bodies and answers of requests.
+    pub memory: Memory,
     app: OnceLock<Arc<App>>,
 }
 
@@ -122,7 +123,7 @@ impl Server {
     /// If the threads that handle requests cannot be started.
     pub fn new(options: Options) -> io::Result<Self> {
         let (stopping, work, app) = (AtomicBool::new(false), Work::start()?, OnceLock::new());
-        Ok(Server { options, stopping, work, bodies: body::Memory::default(), app })
+        Ok(Server { options, stopping, work, memory: Memory::default(), app })
     }
 
     /// Sets the model. A second call has no effect.
@@ -143,6 +144,11 @@ impl Server {
     /// Returns the maximum size of a body in bytes.
     pub fn body_max(&self) -> usize {
         body::largest(self.options.body_max, self.context())
+    }
+
+    /// Returns the maximum memory of all requests in bytes.
+    pub fn memory_max(&self) -> usize {
+        memory::largest(self.body_max())
     }
 
     /// Returns the model.
@@ -198,6 +204,8 @@ pub struct App {
     pub warnings: Vec<String>,
     /// Memory of one full context.
     pub memory: Need,
+    /// Memory used by the bodies and answers of requests.
+    pub requests_memory: Memory,
     /// The fingerprint of the model, if slots can be saved.
     pub fingerprint: Option<u128>,
     /// Proposes options with which a prompt of a number of tokens fits.
@@ -290,8 +298,12 @@ impl App {
             let expected = format!("at most {BIASES_MAX} biases in all answers, not {biases}");
             return Err(ApiError::field("logit_bias", expected));
         }
+        // The form of the answer may keep a copy.
+        let tokens = prompts.iter().map(Vec::len).fold(0, usize::saturating_add);
+        let mut held = self.hold();
+        held.add(tokens.saturating_mul(2 * size_of::<Token>()))?;
         let (updates, replies) =
-            Updates::new(prompts.len(), self.latency.clone(), self.options.keep_alive);
+            Updates::new(prompts.len(), self.latency.clone(), self.options.keep_alive, held);
         let listener = |rendered: &Arc<Rendered>| {
             Listener::new(rendered.clone(), self.model.clone(), self.echoes.clone())
         };
@@ -329,6 +341,44 @@ impl App {
         });
         self.scheduler.submit(requests.collect(), self.options.queue_max.max(1))?;
         Ok(updates)
+    }
+
+    /// Requests an answer to each prompt, and waits for all of them. Their memory is reserved before
+    /// they are computed, and counts until the reservation is dropped.
+    ///
+    /// # Errors
+    /// As for [`App::submit`], if an answer fails, or if there is not enough memory.
+    pub async fn collect(
+        &self,
+        prompts: Vec<Vec<Token>>,
+        parameters: &Parameters,
+    ) -> Result<(Vec<Arc<Collected>>, Held), ApiError> {
+        let mut held = self.hold();
+        answers::reserve(&mut held, self, &prompts, parameters)?;
+        let count = prompts.len();
+        let updates = self.submit(prompts, parameters)?;
+        answers::collect(updates, count, held).await
+    }
+
+    /// Requests the answer to a prompt, and waits for it. Returns its text and its end.
+    ///
+    /// # Errors
+    /// As for [`App::collect`].
+    pub async fn collect_one(
+        &self,
+        prompt: Vec<Token>,
+        parameters: &Parameters,
+    ) -> Result<(String, Outcome), ApiError> {
+        let (answers, _held) = self.collect(vec![prompt], parameters).await?;
+        let answer = answers.into_iter().next().and_then(Arc::into_inner).unwrap_or_default();
+        let outcome = answer.outcome.ok_or_else(|| ApiError::internal("the answer has no end"))?;
+        Ok((answer.text, outcome))
+    }
+
+    /// Returns a reservation of memory without bytes.
+    pub fn hold(&self) -> Held {
+        let body_max = body::largest(self.options.body_max, self.context);
+        self.requests_memory.hold(memory::largest(body_max))
     }
 
     /// Returns the error for a prompt that does not fit, with options with which it does.

@@ -1,9 +1,6 @@
 //! Reads request bodies within limits of time, size and total memory.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::Relaxed},
-};
+use std::sync::Arc;
 
 use axum::{
     body::Body,
@@ -14,7 +11,7 @@ use axum::{
 };
 use tokio_stream::StreamExt;
 
-use super::{app::Server, error::ApiError};
+use super::{app::Server, error::ApiError, memory::Held};
 
 /// Maximum values in a body (numbers, texts, lists, objects), unless the context is larger.
 const VALUES_MAX: usize = 1 << 20;
@@ -25,44 +22,12 @@ const VALUE_BYTES: usize = 128;
 /// Maximum depth of lists and objects, as in serde_json.
 const DEPTH_MAX: usize = 128;
 
-/// Maximum memory of all bodies together in bytes, unless four of maximum size need more.
-const MEMORY_MAX: usize = 512 << 20;
-
 /// Maximum size of a body for an empty context, in MiB.
 const MEBIBYTES_MIN: usize = 4;
 
 /// Additional size of a body per position of the context, in bytes: a generous bound for the
 /// escaped text of a token.
 const POSITION_BYTES: usize = 64;
-
-/// Memory of all bodies in bytes.
-#[derive(Debug, Default)]
-pub struct Memory(AtomicUsize);
-
-/// Memory reserved for a body. Released on drop.
-struct Held<'m> {
-    memory: &'m Memory,
-    bytes: usize,
-}
-
-impl Held<'_> {
-    fn add(&mut self, bytes: usize, max: usize) -> Result<(), ApiError> {
-        self.bytes += bytes;
-        if self.memory.0.fetch_add(bytes, Relaxed).saturating_add(bytes) > max {
-            return Err(ApiError::unavailable(format_args!(
-                "the bodies of all requests take {} MiB already: try again later",
-                max >> 20
-            )));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.memory.0.fetch_sub(self.bytes, Relaxed);
-    }
-}
 
 /// Returns the maximum size of a body in bytes. Without `--body-max` it depends on the context.
 pub fn largest(given: Option<usize>, context: usize) -> usize {
@@ -80,16 +45,15 @@ pub async fn read(
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
     let timeout = server.options.timeout;
-    let mut held = Held { memory: &server.bodies, bytes: 0 };
+    let mut held = server.memory.hold(server.memory_max());
     let body = tokio::time::timeout(timeout, collect(&server, body, &mut held)).await;
     let body = body.map_err(|_| ApiError::late(timeout))??;
     Ok(next.run(Request::from_parts(parts, Body::from(body))).await)
 }
 
-async fn collect(server: &Server, body: Body, held: &mut Held<'_>) -> Result<Vec<u8>, ApiError> {
+async fn collect(server: &Server, body: Body, held: &mut Held) -> Result<Vec<u8>, ApiError> {
     let body_max = server.body_max();
     let values_max = VALUES_MAX.max(2 * server.context());
-    let memory_max = MEMORY_MAX.max(body_max.saturating_mul(4));
     let (mut bytes, mut outline) = (Vec::new(), Outline::default());
     let mut parts = body.into_data_stream();
     while let Some(part) = parts.next().await {
@@ -115,7 +79,7 @@ async fn collect(server: &Server, body: Body, held: &mut Held<'_>) -> Result<Vec
                 ))
             });
         }
-        held.add(part.len() + (outline.values - before) * VALUE_BYTES, memory_max)?;
+        held.add(part.len() + (outline.values - before) * VALUE_BYTES)?;
         bytes.try_reserve(part.len()).map_err(|_| {
             ApiError::unavailable("the system refused memory for the body: try again later")
         })?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{Json, Router, body::Bytes, routing::post};
+use axum::{Router, body::Bytes, response::Response, routing::post};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use rope_cpu::{
     Token,
@@ -12,10 +12,11 @@ use serde_json::{Value, json};
 
 use super::{
     adapters,
-    answers::collect,
     app::{App, Loaded, Server},
     error::ApiError,
     fields::whole_number,
+    lazy::Lazy,
+    memory::Held,
     parameters::{Parameters, Shared},
     prompts::prompts,
     read::{Failure, parse, whole},
@@ -39,6 +40,8 @@ pub struct Embeddings {
     pub texts: Vec<Vec<Vec<f32>>>,
     /// The number of tokens of all texts.
     pub tokens: usize,
+    /// Their memory.
+    pub held: Held,
 }
 
 crate::object! {
@@ -68,7 +71,7 @@ crate::object! {
     }
 }
 
-async fn openai(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
+async fn openai(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
     require_pooling(&app)?;
     let request: Embed = parse(&body)?;
     let base64 = match request.encoding_format.as_deref().unwrap_or("float") {
@@ -80,8 +83,8 @@ async fn openai(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiErro
         }
     };
     let input = request.input.as_ref().ok_or_else(|| ApiError::field("input", "given"))?;
-    let Embeddings { texts, tokens } = embed(&app, &request.fields, input).await?;
-    let data = texts.iter().flatten().enumerate().map(|(index, embedding)| {
+    let Embeddings { texts, tokens, held } = embed(&app, &request.fields, input).await?;
+    let data = texts.into_iter().flatten().enumerate().map(move |(index, embedding)| {
         let embedding = match base64 {
             true => {
                 let bytes: Vec<_> = embedding.iter().flat_map(|x| x.to_le_bytes()).collect();
@@ -89,23 +92,27 @@ async fn openai(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiErro
             }
             false => json!(embedding),
         };
-        json!({ "object": "embedding", "index": index, "embedding": embedding })
+        json!({ "object": "embedding", "index": index, "embedding": embedding }).into()
     });
-    Ok(Json(json!({
+    let body = json!({
         "object": "list",
         "model": app.alias,
-        "data": data.collect::<Vec<_>>(),
+        "data": [],
         "usage": { "prompt_tokens": tokens, "total_tokens": tokens },
-    })))
+    });
+    Ok(Lazy::object(body, vec![("data", Lazy::list(data))]).response(held))
 }
 
-async fn native(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
+async fn native(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
     let request: Embed = parse(&body)?;
     let input = request.input.or(request.content);
     let input = input.ok_or_else(|| ApiError::field("input", "given"))?;
-    let Embeddings { texts, .. } = embed(&app, &request.fields, &input).await?;
-    let texts = texts.iter().enumerate();
-    Ok(Json(texts.map(|(index, text)| json!({ "index": index, "embedding": text })).collect()))
+    let Embeddings { texts, held, .. } = embed(&app, &request.fields, &input).await?;
+    let texts = texts.into_iter().enumerate().map(|(index, text)| {
+        let text = Lazy::list(text.into_iter().map(Lazy::from));
+        Lazy::object(json!({ "index": index }), vec![("embedding", text)])
+    });
+    Ok(Lazy::list(texts).response(held))
 }
 
 /// Checks that the server computes embeddings of whole texts.
@@ -159,16 +166,16 @@ pub async fn embed(
     let prompts = tokens(app, input)?;
     let tokens = prompts.iter().map(Vec::len).sum();
     let parameters = parameters(app, &fields.shared)?;
-    let count = prompts.len();
-    let answers = collect(app.submit(prompts, &parameters)?, count).await?;
-    let mut texts: Vec<_> = answers.into_iter().map(|answer| answer.embeddings).collect();
+    let (answers, held) = app.collect(prompts, &parameters).await?;
+    let answers = answers.into_iter().filter_map(Arc::into_inner);
+    let mut texts: Vec<_> = answers.map(|answer| answer.embeddings).collect();
     if let Some(dimensions) = dimensions.and_then(|length| usize::try_from(length).ok()) {
         texts.iter_mut().flatten().for_each(|embedding| embedding.truncate(dimensions));
     }
     if normalizes {
         texts.iter_mut().flatten().for_each(|embedding| *embedding = normalized(embedding));
     }
-    Ok(Embeddings { texts, tokens })
+    Ok(Embeddings { texts, tokens, held })
 }
 
 /// Returns the parameters of a request for embeddings or ranks.

@@ -1,9 +1,17 @@
 //! Probabilities of tokens in llama-server's form.
 
+use std::sync::Arc;
+
 use rope_cpu::sample::{Likelihood, Probabilities};
 use serde_json::{Value, json};
 
-use super::app::App;
+use super::{answers::Collected, app::App, lazy::Lazy};
+
+/// Returns the probabilities of all tokens of an answer.
+pub fn list(answer: Arc<Collected>, app: Arc<App>) -> Lazy {
+    let tokens = 0..answer.probabilities.len();
+    Lazy::list(tokens.map(move |token| to_json(&answer.probabilities[token], &app).into()))
+}
 
 /// Returns the probabilities reported with a token.
 pub fn to_json(probabilities: &Probabilities, app: &App) -> Value {

@@ -7,7 +7,6 @@ use rope_cpu::model::Pooling;
 use serde_json::{Value, json};
 
 use super::{
-    answers::collect,
     app::{App, Loaded, Server},
     embeddings::{TEXTS_MAX, parameters},
     error::ApiError,
@@ -66,8 +65,8 @@ async fn rerank(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiErro
     let prompts: Vec<_> = prompts.collect::<Result<_, _>>().map_err(ApiError::internal)?;
     let tokens: usize = prompts.iter().map(Vec::len).sum();
     let parameters = parameters(&app, &request.shared)?;
-    let answers = collect(app.submit(prompts, &parameters)?, documents.len()).await?;
-    let ranked = answers.into_iter().zip(documents).enumerate().map(|(index, (answer, text))| {
+    let (answers, _held) = app.collect(prompts, &parameters).await?;
+    let ranked = answers.iter().zip(documents).enumerate().map(|(index, (answer, text))| {
         let score = answer.embeddings.first().and_then(|scores| scores.first());
         Ranked { index, score: score.copied().unwrap_or(f32::NAN), text }
     });

@@ -2,7 +2,10 @@
 
 use std::{
     mem::take,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -35,16 +38,22 @@ pub struct Updates {
     heard: Vec<(String, Vec<Token>)>,
     /// The end of an answer, until it is remembered. The client may send it back at once.
     ended: Option<(JoinHandle<()>, (usize, Update))>,
+    /// Bytes of the updates that were sent, but not received.
+    unread: Arc<AtomicUsize>,
+    /// The memory of the prompts.
+    _held: Held,
 }
 
 /// Sends the updates of an answer.
 struct Sender {
     index: usize,
     sender: UnboundedSender<(usize, Update)>,
+    unread: Arc<AtomicUsize>,
 }
 
 impl Reply for Sender {
     fn update(&mut self, update: Update) {
+        self.unread.fetch_add(bytes(&update), Relaxed);
         // A closed channel is ignored here: the scheduler drops the answer before the next step.
         let _ = self.sender.send((self.index, update));
     }
@@ -60,11 +69,14 @@ impl Updates {
         count: usize,
         latency: Arc<Latency>,
         keep_alive: Option<Duration>,
+        held: Held,
     ) -> (Self, impl Iterator<Item = Box<dyn Reply>>) {
         let (sender, receiver) = unbounded_channel();
+        let unread = Arc::<AtomicUsize>::default();
+        let of_replies = unread.clone();
         let replies = (0..count).map(move |index| {
-            let sender = sender.clone();
-            Box::new(Sender { index, sender }) as Box<dyn Reply>
+            let (sender, unread) = (sender.clone(), of_replies.clone());
+            Box::new(Sender { index, sender, unread }) as Box<dyn Reply>
         });
         let record = Record::current();
         record.iter().for_each(|record| record.expect(count));
@@ -81,6 +93,8 @@ impl Updates {
             listener,
             heard,
             ended,
+            unread,
+            _held: held,
         };
         (updates, replies)
     }
@@ -94,6 +108,7 @@ impl Updates {
     pub async fn next(&mut self) -> Option<(usize, Update)> {
         if self.ended.is_none() {
             let (index, update) = self.receiver.recv().await?;
+            self.unread.fetch_sub(bytes(&update), Relaxed);
             self.record.iter().for_each(|record| record.update(index, &update));
             self.measure(index, &update);
             match self.hear(index, &update) {
@@ -141,4 +156,9 @@ impl Updates {
             *before = now;
         }
     }
+}
+
+/// Returns the memory of an update in the channel.
+fn bytes(update: &Update) -> usize {
+    size_of::<(usize, Update)>() + size(update)
 }

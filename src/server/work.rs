@@ -4,7 +4,7 @@
 //! `/health` and streams respond under any load. Large requests have a thread of their own, so small
 //! ones do not wait for them.
 
-use std::{future::Future, hint::black_box, io, sync::Arc};
+use std::{future::Future, io, sync::Arc};
 
 use axum::{
     body::HttpBody,
@@ -112,11 +112,9 @@ fn reserve(bytes: usize) -> Result<(), ApiError> {
         return Ok(());
     }
     let needed = bytes.saturating_mul(MEMORY_FACTOR);
-    let mut buffer = Vec::<u8>::new();
-    // The system is asked even though the buffer is not used.
-    match black_box(&mut buffer).try_reserve_exact(needed) {
-        Ok(()) => Ok(()),
-        Err(_) => Err(ApiError::unavailable(format_args!(
+    match memory::system_has(needed) {
+        true => Ok(()),
+        false => Err(ApiError::unavailable(format_args!(
             "the system refused {needed} bytes of memory to prepare a body of {bytes} bytes: divide \
              the request, or raise the server's limit of memory"
         ))),

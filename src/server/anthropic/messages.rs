@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::request;
 use crate::server::{
-    answers::{Form, Framing, collect_one, stream},
+    answers::{Form, Framing, stream},
     app::{App, Loaded},
     blocks::{Block, Change, Kind, Reader, Step, calls},
     error::ApiError,
@@ -37,11 +37,11 @@ pub async fn messages(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiE
         cached: None,
         app: app.clone(),
     };
-    let updates = app.submit(vec![request.prompt], &request.parameters)?;
     if streams {
+        let updates = app.submit(vec![request.prompt], &request.parameters)?;
         return Ok(stream(updates, 1, form, Framing::NamedEvents));
     }
-    let (text, outcome) = collect_one(updates).await?;
+    let (text, outcome) = app.collect_one(request.prompt, &request.parameters).await?;
     Ok(Json(form.whole(&text, &outcome)).into_response())
 }
 

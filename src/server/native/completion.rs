@@ -2,11 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Json,
-    body::Bytes,
-    response::{IntoResponse, Response},
-};
+use axum::{body::Bytes, response::Response};
 use rope_cpu::{
     batch::{Generated, Outcome, Update},
     {Token, generate::End, sample::Probabilities, settings::Value as SettingValue},
@@ -15,16 +11,20 @@ use serde_json::{Map, Value, json};
 
 use crate::server::{
     adapters,
-    answers::{Collected, Form, Framing, collect, stream},
+    answers::{Collected, Form, Framing, stream},
     app::{App, Loaded},
     error::ApiError,
+    lazy::Lazy,
     parameters::{Parameters, Shared},
-    probabilities::to_json,
+    probabilities::{list, to_json},
     prompts::{ANSWERS_MAX, copies, prompts},
     read::{Texts, Treatment, Whole, parse},
     request_fields::SHIFT,
     timings::{Streamed, progress, timings, while_reading},
 };
+
+/// The field with the probabilities of tokens.
+const PROBABILITIES: &str = "completion_probabilities";
 
 crate::object! {
     /// A request of `/completion`.
@@ -69,15 +69,19 @@ pub async fn complete(
     let parameters = Parameters::new(shared, tokens_max, &shared.given(), &app)?;
     let form = Completion::new(report, &parameters, prompts.clone(), app.clone())?;
     let count = prompts.len();
-    let updates = app.submit(prompts, &parameters)?;
     if shared.stream.unwrap_or(false) {
+        let updates = app.submit(prompts, &parameters)?;
         return Ok(stream(updates, count, form, Framing::Events));
     }
-    let answers = collect(updates, count).await?;
-    let mut answers: Vec<_> =
-        answers.iter().enumerate().map(|(index, answer)| form.whole(index, answer)).collect();
-    let body = if count == 1 { answers.remove(0) } else { Value::Array(answers) };
-    Ok(Json(body).into_response())
+    let (answers, held) = app.collect(prompts, &parameters).await?;
+    let body = match &answers[..] {
+        [answer] => form.whole(0, answer),
+        _ => {
+            let answers = answers.into_iter().enumerate();
+            Lazy::list(answers.map(move |(index, answer)| form.whole(index, &answer)))
+        }
+    };
+    Ok(body.response(held))
 }
 
 crate::object! {
@@ -153,15 +157,17 @@ impl Completion {
     }
 
     /// Returns a whole answer.
-    pub fn whole(&self, index: usize, answer: &Collected) -> Value {
+    pub fn whole(&self, index: usize, answer: &Arc<Collected>) -> Lazy {
         let tokens =
             if self.report.return_tokens.unwrap_or(false) { &answer.tokens[..] } else { &[] };
-        let mut body = self.last(index, answer, &answer.text, tokens);
-        if !answer.probabilities.is_empty() {
-            let all = answer.probabilities.iter().map(|one| self.probabilities(one)).collect();
-            body["completion_probabilities"] = Value::Array(all);
+        let body = self.wanted(self.last(index, answer, &answer.text, tokens));
+        let Texts(wanted) = &self.report.response_fields;
+        let is_wanted = wanted.is_empty() || wanted.iter().any(|name| name == PROBABILITIES);
+        let mut large = Vec::new();
+        if is_wanted && !answer.probabilities.is_empty() {
+            large.push((PROBABILITIES, list(answer.clone(), self.app.clone())));
         }
-        self.wanted(body)
+        Lazy::object(body, large)
     }
 
     /// Returns the requested fields of `body`. `a/b` is field `b` of `a`.
@@ -189,7 +195,7 @@ impl Completion {
             "tokens_evaluated": self.prompts[index].len(),
         });
         if let Some(probabilities) = &generated.probabilities {
-            body["completion_probabilities"] = json!([self.probabilities(probabilities)]);
+            body[PROBABILITIES] = json!([self.probabilities(probabilities)]);
         }
         if self.report.streamed.timings() {
             body["timings"] = timings(times);

@@ -3,16 +3,13 @@
 //! vLLM also has the first three, with other names for fields. lm-evaluation-harness counts tokens
 //! with them.
 
-use axum::{
-    Json,
-    body::Bytes,
-    response::{IntoResponse, Response},
-};
+use std::sync::Arc;
+
+use axum::{Json, body::Bytes, response::Response};
 use rope_cpu::{
     Token,
     tokenizer::{Ends, Special},
 };
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::server::{
@@ -20,6 +17,7 @@ use crate::server::{
     chat::Rendered,
     error::ApiError,
     fields::whole_number,
+    lazy::Lazy,
     openai::chat::request::Completions,
     read::{Failure, parse},
 };
@@ -50,27 +48,6 @@ crate::object! {
     }
 }
 
-/// The answer of `/tokenize`. Millions of tokens as JSON values would take much memory.
-#[derive(Serialize)]
-struct Tokens<T> {
-    tokens: Vec<T>,
-}
-
-/// A token with its text.
-#[derive(Serialize)]
-struct Piece {
-    id: Token,
-    piece: PieceText,
-}
-
-/// The text of a token, or its bytes if they are not UTF-8 alone.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum PieceText {
-    Text(String),
-    Bytes(Vec<u8>),
-}
-
 /// Answers `POST /tokenize`.
 pub async fn tokenize(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
     let fields: Tokenize = parse(&body)?;
@@ -87,20 +64,26 @@ pub async fn tokenize(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiE
             encode(content.as_deref().unwrap_or_default(), fields.add_special.unwrap_or(false))
         }
     };
-    if !fields.with_pieces.unwrap_or(false) {
-        return Ok(Json(Tokens { tokens }).into_response());
-    }
-    let with_piece = |id: Token| {
-        let piece = String::from_utf8(tokenizer.piece(id, true).into_owned());
-        let piece = piece.map_or_else(|e| PieceText::Bytes(e.into_bytes()), PieceText::Text);
-        Piece { id, piece }
+    let mut held = app.hold();
+    held.add(size_of_val(&tokens[..]))?;
+    let tokens = match fields.with_pieces.unwrap_or(false) {
+        true => Lazy::list(tokens.into_iter().map(move |token| with_piece(&app, token).into())),
+        false => Lazy::list(tokens.into_iter().map(Lazy::from)),
     };
-    let tokens = tokens.into_iter().map(with_piece).collect();
-    Ok(Json(Tokens { tokens }).into_response())
+    Ok(Lazy::object(json!({}), vec![("tokens", tokens)]).response(held))
+}
+
+/// Returns a token with its text, or with its bytes if they are not UTF-8 alone.
+fn with_piece(app: &App, token: Token) -> Value {
+    let piece = app.tokenizer().map(|tokenizer| tokenizer.piece(token, true)).unwrap_or_default();
+    match str::from_utf8(&piece) {
+        Ok(text) => json!({ "id": token, "piece": text }),
+        Err(_) => json!({ "id": token, "piece": &piece[..] }),
+    }
 }
 
 /// Answers `POST /detokenize`.
-pub async fn detokenize(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
+pub async fn detokenize(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
     let tokens = parse::<Detokenize>(&body)?.tokens.unwrap_or_else(|| json!([]));
     let tokenizer = app.tokenizer()?;
     let known = |value: &Value| {
@@ -112,9 +95,14 @@ pub async fn detokenize(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>,
         let last = tokenizer.len().saturating_sub(1);
         Failure::wrong("tokens", format_args!("a list of tokens from 0 to {last}"), &tokens)
     })?;
+    let mut held = app.hold();
+    // The bytes, their text, and its copy.
+    let bytes: usize = list.iter().map(|token| tokenizer.piece(*token, true).len()).sum();
+    held.add(3 * bytes)?;
     let bytes = tokenizer.decode(&list, true);
-    let text = String::from_utf8_lossy(&bytes);
-    Ok(Json(json!({ "content": text, "prompt": text })))
+    let text: Arc<str> = String::from_utf8_lossy(&bytes).into();
+    let [content, prompt] = [text.clone(), text].map(Lazy::Text);
+    Ok(Lazy::object(json!({}), vec![("content", content), ("prompt", prompt)]).response(held))
 }
 
 /// Answers `GET /tokenizer_info`.

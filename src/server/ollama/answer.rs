@@ -19,7 +19,7 @@ use super::{
     request::{Ollama, arguments},
 };
 use crate::server::{
-    answers::{Form, Framing, collect_one, stream},
+    answers::{Form, Framing, stream},
     app::{App, Loaded},
     blocks::{Change, Kind, Reader, Step, calls, text},
     chat::Request,
@@ -78,11 +78,11 @@ async fn answer(
         reader: request.reader(),
         app: app.clone(),
     };
-    let updates = app.submit(vec![request.prompt], &request.parameters)?;
     if streams {
+        let updates = app.submit(vec![request.prompt], &request.parameters)?;
         return Ok(stream(updates, 1, form, Framing::Lines));
     }
-    let (answer, outcome) = collect_one(updates).await?;
+    let (answer, outcome) = app.collect_one(request.prompt, &request.parameters).await?;
     form.reader.push(&answer);
     form.reader.finish();
     let blocks = form.reader.blocks();

@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
-use axum::{Json, body::Bytes};
+use axum::{Json, body::Bytes, response::Response};
 use serde_json::{Value, json};
 
 use crate::server::{
     app::Loaded,
     embeddings::{EmbeddingFields, Embeddings, embed, require_pooling},
     error::ApiError,
+    lazy::Lazy,
     read::{Failure, Treatment, parse},
     request_fields::{LOADED, WHOLE_TEXTS},
 };
@@ -31,21 +32,22 @@ crate::object! {
 
 /// Answers `POST /api/embed` with embeddings of length 1. A text that is too long is an error,
 /// whatever `truncate` is.
-pub async fn texts(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
+pub async fn texts(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
     let started = Instant::now();
     let Embed { input, fields, .. } = parse(&body)?;
     require_pooling(&app)?;
     let expected = "a text or a list of texts";
     let input = input.ok_or_else(|| Failure::missing("input", expected))?;
-    let Embeddings { texts, tokens } = embed(&app, &fields, &input).await?;
-    let embeddings: Vec<_> = texts.into_iter().flatten().collect();
-    Ok(Json(json!({
+    let Embeddings { texts, tokens, held } = embed(&app, &fields, &input).await?;
+    let embeddings = Lazy::list(texts.into_iter().flatten().map(Lazy::from));
+    let body = json!({
         "model": app.alias,
-        "embeddings": embeddings,
+        "embeddings": [],
         "total_duration": u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
         "load_duration": 0,
         "prompt_eval_count": tokens,
-    })))
+    });
+    Ok(Lazy::object(body, vec![("embeddings", embeddings)]).response(held))
 }
 
 /// Answers `POST /api/embeddings`, the older form for one text. The embedding keeps its length.

@@ -6,11 +6,7 @@ pub mod tools;
 
 use std::sync::Arc;
 
-use axum::{
-    Json,
-    body::Bytes,
-    response::{IntoResponse, Response},
-};
+use axum::{Json, body::Bytes, response::Response};
 use rope_cpu::{
     batch::{Update, Wanted},
     {generate::End, sample::Probabilities},
@@ -20,13 +16,14 @@ use serde_json::{Value, json};
 use self::request::{Completions, StreamOptions};
 use super::message::Calls;
 use crate::server::{
-    answers::{Collected, Form, Framing, collect, stream},
+    answers::{Collected, Form, Framing, stream},
     app::{App, Loaded},
     blocks::{Change, Reader},
     error::ApiError,
     identifier,
+    lazy::Lazy,
     native::completion::Completion,
-    probabilities::to_json,
+    probabilities::{self, to_json},
     prompts::copies,
     read::{Whole, parse},
     timings::{Streamed, Usage, progress, timings, while_reading},
@@ -70,12 +67,12 @@ pub async fn chat(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError
         times: Value::Null,
         app: app.clone(),
     };
-    let updates = app.submit(prompts, &request.parameters)?;
     if streams {
+        let updates = app.submit(prompts, &request.parameters)?;
         return Ok(stream(updates, count, form, Framing::EventsUntilDone));
     }
-    let answers = collect(updates, count).await?;
-    Ok(Json(form.whole(answers)).into_response())
+    let (answers, held) = app.collect(prompts, &request.parameters).await?;
+    Ok(form.whole(answers).response(held))
 }
 
 /// Answers `POST /v1/chat/completions/input_tokens`.
@@ -115,38 +112,44 @@ impl Chat {
         self.body("chat.completion.chunk", vec![choice])
     }
 
-    fn whole(mut self, answers: Vec<Collected>) -> Value {
-        let mut choices = Vec::new();
+    fn whole(mut self, answers: Vec<Arc<Collected>>) -> Lazy {
         let mut times = Value::Null;
-        let readers = std::mem::take(&mut self.readers);
-        let verbose = self.verbose.as_ref().zip(answers.first());
-        let verbose = verbose.map(|(completion, first)| completion.whole(0, first));
-        for (index, (answer, reader)) in answers.into_iter().zip(readers).enumerate() {
+        for (index, answer) in answers.iter().enumerate() {
             let Some(outcome) = &answer.outcome else { continue };
             self.usage.add(index, &outcome.timings);
             times = timings(&outcome.timings);
-            let blocks = reader.read(&answer.text);
-            let mut choice = json!({
-                "index": index,
-                "message": self.calls.message(&blocks),
-                "finish_reason": self.calls.finish_reason(&outcome.end, &blocks),
-            });
-            if !answer.probabilities.is_empty() {
-                choice["logprobs"] = self.logprobs(&answer.probabilities);
-            }
-            choices.push(choice);
         }
-        let mut body = self.body("chat.completion", choices);
+        let mut body = self.body("chat.completion", Vec::new());
         body["usage"] = self.usage.to_json();
         body["timings"] = times;
-        if let Some(verbose) = verbose {
-            body["__verbose"] = verbose;
-        }
-        body
+        let verbose = self.verbose.take().zip(answers.first());
+        let verbose = verbose.map(|(form, first)| ("__verbose", form.whole(0, first)));
+        let readers = std::mem::take(&mut self.readers);
+        let choices = answers.into_iter().zip(readers).enumerate();
+        let choices =
+            choices.map(move |(index, (answer, reader))| self.choice(index, &answer, reader));
+        let large = [("choices", Lazy::list(choices))].into_iter().chain(verbose);
+        Lazy::object(body, large.collect())
     }
 
-    fn logprobs(&self, probabilities: &[Probabilities]) -> Value {
-        json!({ "content": probabilities.iter().map(|one| to_json(one, &self.app)).collect::<Vec<_>>() })
+    fn choice(&self, index: usize, answer: &Arc<Collected>, reader: Reader) -> Lazy {
+        let blocks = reader.read(&answer.text);
+        let end = answer.outcome.as_ref().map(|outcome| &outcome.end);
+        let choice = json!({
+            "index": index,
+            "message": self.calls.message(&blocks),
+            "finish_reason": end.map(|end| self.calls.finish_reason(end, &blocks)),
+        });
+        let mut large = Vec::new();
+        if !answer.probabilities.is_empty() {
+            let content = probabilities::list(answer.clone(), self.app.clone());
+            large.push(("logprobs", Lazy::object(json!({}), vec![("content", content)])));
+        }
+        Lazy::object(choice, large)
+    }
+
+    fn logprobs(&self, probabilities: &Probabilities) -> Value {
+        json!({ "content": [to_json(probabilities, &self.app)] })
     }
 
     fn chunks(&self, index: usize, changes: Vec<Change>) -> Vec<Value> {
@@ -157,9 +160,8 @@ impl Chat {
 }
 
 impl Form for Chat {
-    fn begin(&mut self) -> Vec<Value> {
-        let first = json!({ "role": "assistant", "content": null });
-        (0..self.readers.len()).map(|index| self.chunk(index, first.clone())).collect()
+    fn begin(&mut self, index: usize) -> Vec<Value> {
+        vec![self.chunk(index, json!({ "role": "assistant", "content": null }))]
     }
 
     fn update(&mut self, index: usize, update: Update) -> Vec<Value> {
@@ -182,7 +184,7 @@ impl Form for Chat {
                     if chunks.is_empty() {
                         chunks.push(self.chunk(index, json!({ "content": "" })));
                     }
-                    let logprobs = self.logprobs(std::slice::from_ref(probabilities));
+                    let logprobs = self.logprobs(probabilities);
                     chunks[0]["choices"][0]["logprobs"] = logprobs;
                 }
                 if self.streamed.timings() {

@@ -2,11 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use axum::{
-    Json,
-    body::Bytes,
-    response::{IntoResponse, Response},
-};
+use axum::{body::Bytes, response::Response};
 use rope_cpu::{
     batch::{Update, Wanted},
     {Token, sample::Probabilities},
@@ -18,10 +14,11 @@ use super::{
     legacy_logprobs::Logprobs,
 };
 use crate::server::{
-    answers::{Collected, Form, Framing, collect, stream},
+    answers::{Collected, Form, Framing, stream},
     app::{App, Loaded},
     error::ApiError,
     identifier,
+    lazy::Lazy,
     native::infill,
     parameters::{Parameters, Shared},
     prompts::{ANSWERS_MAX, copies, prompts},
@@ -107,12 +104,11 @@ pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, A
         app: app.clone(),
     };
     let count = prompts.len();
-    let updates = app.submit(prompts, &parameters)?;
     if streams {
+        let updates = app.submit(prompts, &parameters)?;
         return Ok(stream(updates, count, form, Framing::EventsUntilDone));
     }
-    let answers = collect(updates, count).await?;
-    let mut choices = Vec::new();
+    let (answers, held) = app.collect(prompts, &parameters).await?;
     let mut times = Value::Null;
     for (index, answer) in answers.iter().enumerate() {
         if let Some(outcome) = &answer.outcome {
@@ -120,31 +116,17 @@ pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, A
             times = timings(&outcome.timings);
         }
     }
-    for (place, index) in best(&answers, tried, wanted).into_iter().enumerate() {
-        let answer = &answers[index];
-        let Some(outcome) = &answer.outcome else { continue };
-        let mut logprobs = Logprobs::default();
-        if form.wants_logprobs {
-            form.push_first(index, &mut logprobs);
-            let all = answer.of_prompt.iter().chain(&answer.probabilities);
-            all.for_each(|one| logprobs.push(one, &app));
-        }
-        choices.push(json!({
-            "text": form.echoed(index) + &answer.text,
-            "index": place,
-            "logprobs": logprobs.to_json(),
-            "finish_reason": finish_reason(&outcome.end),
-        }));
-    }
-    let mut body = form.body(choices);
+    let mut body = form.body(Vec::new());
     body["usage"] = form.usage.to_json();
     body["timings"] = times;
-    Ok(Json(body).into_response())
+    let best = best(&answers, tried, wanted).into_iter().enumerate();
+    let choices = best.map(move |(place, index)| form.choice(place, index, &answers[index]));
+    Ok(Lazy::object(body, vec![("choices", Lazy::list(choices))]).response(held))
 }
 
 /// Returns the indices of the best `copies` of each `tried` answers to one prompt, the most likely
 /// first. If all are returned, they keep their order.
-fn best(answers: &[Collected], tried: usize, copies: usize) -> Vec<usize> {
+fn best(answers: &[Arc<Collected>], tried: usize, copies: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..answers.len()).collect();
     if tried == copies {
         return order;
@@ -197,22 +179,44 @@ impl Completions {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Adds the first token of a prompt that the answer repeats.
-    fn push_first(&self, index: usize, logprobs: &mut Logprobs) {
-        if let Some(first) = self.prompts.get(index).and_then(|prompt| prompt.first()) {
-            logprobs.push_first(*first, &self.app);
+    /// Returns a whole answer.
+    fn choice(&self, place: usize, index: usize, answer: &Arc<Collected>) -> Lazy {
+        let logprobs = match self.wants_logprobs {
+            true => self.logprobs(index, answer.clone(), true).lists(),
+            false => Value::Null.into(),
+        };
+        let choice = json!({
+            "text": self.echoed(index) + &answer.text,
+            "index": place,
+            "logprobs": null,
+            "finish_reason": answer.outcome.as_ref().map(|outcome| finish_reason(&outcome.end)),
+        });
+        Lazy::object(choice, vec![("logprobs", logprobs)])
+    }
+
+    /// Returns the probabilities of an answer's tokens, at the start after the first token of a prompt
+    /// that the answer repeats.
+    fn logprobs(&self, index: usize, answer: Arc<Collected>, at_start: bool) -> Logprobs {
+        let prompt = self.prompts.get(index).filter(|_| at_start);
+        Logprobs {
+            first: prompt.and_then(|prompt| prompt.first().copied()),
+            answer,
+            offset: self.offsets[index],
+            app: self.app.clone(),
         }
     }
 
-    /// Returns the probabilities of a stream's next tokens.
-    fn next_logprobs(&mut self, index: usize, next: &[Probabilities], first: bool) -> Value {
-        let mut logprobs = Logprobs::after(self.offsets[index]);
-        if first {
-            self.push_first(index, &mut logprobs);
-        }
-        next.iter().for_each(|one| logprobs.push(one, &self.app));
-        self.offsets[index] = logprobs.offset();
-        logprobs.to_json()
+    /// Returns the probabilities of a stream's next token.
+    fn next_logprobs(
+        &mut self,
+        index: usize,
+        next: Option<Probabilities>,
+        at_start: bool,
+    ) -> Value {
+        let next = Collected { probabilities: next.into_iter().collect(), ..Collected::default() };
+        let logprobs = self.logprobs(index, Arc::new(next), at_start);
+        self.offsets[index] = logprobs.end();
+        logprobs.lists().into_value()
     }
 
     fn chunk(&self, index: usize, text: &str, logprobs: Value) -> Value {
@@ -224,27 +228,26 @@ impl Completions {
 }
 
 impl Form for Completions {
-    fn begin(&mut self) -> Vec<Value> {
-        let echoed = 0..self.prompts.len();
-        let chunk = |index| {
-            let logprobs = match self.wants_logprobs {
-                true => self.next_logprobs(index, &[], true),
-                false => Value::Null,
-            };
-            self.chunk(index, &self.echoed(index), logprobs)
+    fn begin(&mut self, index: usize) -> Vec<Value> {
+        if self.prompts.is_empty() {
+            return Vec::new();
+        }
+        let logprobs = match self.wants_logprobs {
+            true => self.next_logprobs(index, None, true),
+            false => Value::Null,
         };
-        echoed.map(chunk).collect()
+        vec![self.chunk(index, &self.echoed(index), logprobs)]
     }
 
     fn update(&mut self, index: usize, update: Update) -> Vec<Value> {
         match update {
             // The text was sent at the start.
             Update::Prompt(probabilities) => {
-                let logprobs = self.next_logprobs(index, &[probabilities], false);
+                let logprobs = self.next_logprobs(index, Some(probabilities), false);
                 vec![self.chunk(index, "", logprobs)]
             }
             Update::Generated(generated) => {
-                let logprobs = self.next_logprobs(index, generated.probabilities.as_slice(), false);
+                let logprobs = self.next_logprobs(index, generated.probabilities, false);
                 vec![self.chunk(index, &generated.text, logprobs)]
             }
             Update::Ended(outcome) => {

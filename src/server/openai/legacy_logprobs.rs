@@ -1,76 +1,100 @@
 //! The probabilities of `/v1/completions`: a list for each property of a token.
 
-use rope_cpu::{
-    Token,
-    sample::{Likelihood, Probabilities},
-};
+use std::sync::Arc;
+
+use rope_cpu::{Token, sample::Probabilities};
 use serde_json::{Map, Value, json};
 
-use crate::server::{app::App, probabilities::to_json};
+use crate::server::{answers::Collected, app::App, lazy::Lazy, probabilities::to_json};
 
 /// The probabilities of consecutive tokens.
-#[derive(Debug, Default)]
+#[derive(Clone)]
 pub struct Logprobs {
-    tokens: Vec<String>,
-    token_logprobs: Vec<Value>,
-    top_logprobs: Vec<Value>,
-    text_offset: Vec<usize>,
-    /// The tokens in llama-server's form.
-    content: Vec<Value>,
-    /// The characters before the next token.
-    offset: usize,
+    /// The first token of a prompt, which nothing predicts.
+    pub first: Option<Token>,
+    /// The answer with the other tokens: first those of its prompt.
+    pub answer: Arc<Collected>,
+    /// The characters before the first token.
+    pub offset: usize,
+    /// The model.
+    pub app: Arc<App>,
 }
 
 impl Logprobs {
-    /// Continues after a text of `offset` characters.
-    pub fn after(offset: usize) -> Self {
-        Logprobs { offset, ..Logprobs::default() }
-    }
-
-    /// Adds the first token of a prompt, which nothing predicts.
-    pub fn push_first(&mut self, token: Token, app: &App) {
-        self.push_text(text(token, app));
-        self.token_logprobs.push(Value::Null);
-        self.top_logprobs.push(Value::Null);
-    }
-
-    /// Adds a token.
-    pub fn push(&mut self, probabilities: &Probabilities, app: &App) {
-        let Probabilities { chosen, top, .. } = probabilities;
-        self.push_text(text(chosen.token, app));
-        self.token_logprobs.push(json!(chosen.value));
-        let mut all: Map<String, Value> = Map::new();
-        // Of tokens with the same text, the likeliest has the entry.
-        for Likelihood { token, value } in top {
-            all.entry(text(*token, app)).or_insert(json!(value));
-        }
-        self.top_logprobs.push(all.into());
-        self.content.push(to_json(probabilities, app));
-    }
-
-    fn push_text(&mut self, text: String) {
-        self.text_offset.push(self.offset);
-        self.offset += text.chars().count();
-        self.tokens.push(text);
-    }
-
-    /// Returns the number of characters up to here.
-    pub fn offset(&self) -> usize {
-        self.offset
-    }
-
     /// Returns the lists; null if there are no tokens.
-    pub fn to_json(&self) -> Value {
-        if self.tokens.is_empty() {
-            return Value::Null;
+    pub fn lists(self) -> Lazy {
+        if self.len() == 0 {
+            return Value::Null.into();
         }
-        json!({
-            "tokens": self.tokens,
-            "token_logprobs": self.token_logprobs,
-            "top_logprobs": self.top_logprobs,
-            "text_offset": self.text_offset,
-            "content": self.content,
-        })
+        let value = |(_, one): (Token, Option<&Probabilities>)| match one {
+            Some(one) => json!(one.chosen.value),
+            None => Value::Null,
+        };
+        let content = Logprobs { first: None, ..self.clone() };
+        let (of_tokens, of_top, of_offsets) = (self.clone(), self.clone(), self.clone());
+        let mut offset = self.offset;
+        let offsets = move |token: usize| {
+            let before = offset;
+            offset += of_offsets.text(of_offsets.entry(token).0).chars().count();
+            before.into()
+        };
+        let (all, predicted) = (0..self.len(), 0..content.len());
+        let tokens = all.clone().map(move |i| of_tokens.text(of_tokens.entry(i).0).into());
+        let top = all.clone().map(move |i| of_top.top(of_top.entry(i).1).into());
+        let content = predicted.map(move |i| match content.entry(i).1 {
+            Some(one) => to_json(one, &content.app).into(),
+            None => Value::Null.into(),
+        });
+        Lazy::object(
+            json!({}),
+            vec![
+                ("tokens", Lazy::list(tokens)),
+                (
+                    "token_logprobs",
+                    Lazy::list(all.clone().map(move |i| value(self.entry(i)).into())),
+                ),
+                ("top_logprobs", Lazy::list(top)),
+                ("text_offset", Lazy::list(all.map(offsets))),
+                ("content", Lazy::list(content)),
+            ],
+        )
+    }
+
+    /// Returns the number of characters up to the last token.
+    pub fn end(&self) -> usize {
+        let characters = |i| self.text(self.entry(i).0).chars().count();
+        self.offset + (0..self.len()).map(characters).sum::<usize>()
+    }
+
+    fn len(&self) -> usize {
+        let Collected { of_prompt, probabilities, .. } = &*self.answer;
+        usize::from(self.first.is_some()) + of_prompt.len() + probabilities.len()
+    }
+
+    /// Returns a token, and its probabilities unless nothing predicts it.
+    fn entry(&self, index: usize) -> (Token, Option<&Probabilities>) {
+        let Collected { of_prompt, probabilities, .. } = &*self.answer;
+        let index = match (self.first, index) {
+            (Some(first), 0) => return (first, None),
+            (Some(_), index) => index - 1,
+            (None, index) => index,
+        };
+        let one = of_prompt.get(index).unwrap_or_else(|| &probabilities[index - of_prompt.len()]);
+        (one.chosen.token, Some(one))
+    }
+
+    fn top(&self, probabilities: Option<&Probabilities>) -> Value {
+        let Some(probabilities) = probabilities else { return Value::Null };
+        let mut all = Map::new();
+        // Of tokens with the same text, the likeliest has the entry.
+        for likelihood in &probabilities.top {
+            all.entry(self.text(likelihood.token)).or_insert(json!(likelihood.value));
+        }
+        all.into()
+    }
+
+    fn text(&self, token: Token) -> String {
+        text(token, &self.app)
     }
 }
 

@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 
 use self::echoed::Echoed;
 use crate::server::{
-    answers::{Form, Framing, collect_one, stream},
+    answers::{Form, Framing, stream},
     app::{App, Loaded},
     blocks::{Block, Change, Kind, Reader, Step},
     chat::ChatRequest,
@@ -53,11 +53,11 @@ pub async fn responses(Loaded(app): Loaded, body: Bytes) -> Result<Response, Api
         is_cut: false,
         app: app.clone(),
     };
-    let updates = app.submit(vec![request.prompt], &request.parameters)?;
     if streams {
+        let updates = app.submit(vec![request.prompt], &request.parameters)?;
         return Ok(stream(updates, 1, form, Framing::NamedEvents));
     }
-    let (text, outcome) = collect_one(updates).await?;
+    let (text, outcome) = app.collect_one(request.prompt, &request.parameters).await?;
     Ok(Json(form.whole(&text, &outcome)).into_response())
 }
 
@@ -306,7 +306,7 @@ impl Responses {
 }
 
 impl Form for Responses {
-    fn begin(&mut self) -> Vec<Value> {
+    fn begin(&mut self, _: usize) -> Vec<Value> {
         let events = ["response.created", "response.in_progress"];
         let events = events.map(|kind| json!({ "type": kind, "response": self.response() }));
         self.numbered(events.into())
