@@ -60,6 +60,12 @@ pub trait Reply: Send {
     /// Takes an update. The scheduler calls it between and within steps, so it must not block.
     fn update(&mut self, update: Update);
 
+    /// Returns whether the receiver has room for more updates. The answer pauses until it has, and
+    /// keeps its slot.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
     /// Returns whether the receiver is gone. The scheduler then drops the answer before the next
     /// step.
     fn is_closed(&self) -> bool {

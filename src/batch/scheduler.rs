@@ -10,7 +10,7 @@ use std::{
     sync::{
         Arc,
         atomic::Ordering::Relaxed,
-        mpsc::{Receiver, TryRecvError},
+        mpsc::{Receiver, RecvTimeoutError, TryRecvError},
     },
     time::{Duration, Instant},
 };
@@ -40,6 +40,9 @@ const WORTH_WAITING: usize = 64;
 
 /// The default of [`Options::step_max`].
 const STEP_MAX: Duration = Duration::from_millis(200);
+
+/// Time after which [`Scheduler::run`] looks again whether somebody reads an answer, while nobody does.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// The number of tokens that the log shows where a prompt and the cache differ.
 const SHOWN_TOKENS: usize = 16;
@@ -200,6 +203,12 @@ impl<'t> Scheduler<'t> {
             }
             let next = match idle {
                 true => commands.recv().map_err(|_| TryRecvError::Disconnected),
+                false if self.is_paused() => {
+                    commands.recv_timeout(PAUSE).map_err(|error| match error {
+                        RecvTimeoutError::Timeout => TryRecvError::Empty,
+                        RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
+                    })
+                }
                 false => commands.try_recv(),
             };
             match next {
@@ -251,7 +260,8 @@ impl<'t> Scheduler<'t> {
     }
 
     /// Puts waiting requests into idle slots, and computes the next tokens of all slots. It calls
-    /// the replies. Does nothing if the scheduler [is idle](Scheduler::is_idle).
+    /// the replies. Does nothing if the scheduler [is idle](Scheduler::is_idle), or no reply
+    /// [is ready](Reply::is_ready).
     pub fn step(&mut self) {
         self.take_loaded();
         self.drop_abandoned();
@@ -320,6 +330,12 @@ impl<'t> Scheduler<'t> {
             // Before the places are dropped: others see a request as waiting or in a slot at any time.
             self.report_status();
         }
+    }
+
+    /// Returns whether no answer has a receiver with room.
+    fn is_paused(&self) -> bool {
+        let mut busy = self.slots.iter().filter(|slot| slot.task().is_some()).peekable();
+        busy.peek().is_some() && busy.all(Slot::is_unread)
     }
 
     /// Returns the number of answers in slots.

@@ -37,6 +37,8 @@ pub struct Slot {
     pub passed_over: bool,
     /// Set when the answer skips a step, so that other constraints have all of its time.
     pub resting: bool,
+    /// Set when the answer skips a step, since its receiver has no room.
+    pub paused: bool,
     /// Draft source. Its acceptance statistics carry over to later answers.
     speculation: Speculation,
     /// The parts of the prompt that other sequences have.
@@ -77,6 +79,7 @@ impl Slot {
             last_step: 0,
             passed_over: false,
             resting: false,
+            paused: false,
             speculation,
             moves: Moves::default(),
             running: None,
@@ -133,7 +136,12 @@ impl Slot {
 
     /// Returns whether the slot takes part in a step with these adapter scales.
     pub fn takes_part(&self, scales: &Scales) -> bool {
-        !self.resting && self.scales() == Some(scales)
+        !self.resting && !self.paused && self.scales() == Some(scales)
+    }
+
+    /// Returns whether the receiver of the answer has no room for its next token.
+    pub fn is_unread(&self) -> bool {
+        self.task().is_some_and(|task| !task.job.reply.is_ready())
     }
 
     /// Returns whether the last step had no time left for the answer's constraint.

@@ -19,7 +19,10 @@ use tokio::{
     task::{JoinHandle, spawn_blocking},
 };
 
-use super::{echoes::Listener, latency::Latency, log::Record};
+use super::{answers::size, echoes::Listener, latency::Latency, log::Record, memory::Held};
+
+/// Bytes of unread updates at which the answers to a request pause.
+const UNREAD_MAX: usize = 256 << 10;
 
 /// Updates of all answers to a request, with the index of the answer. Each passes through the log's
 /// record and the metrics.
@@ -56,6 +59,10 @@ impl Reply for Sender {
         self.unread.fetch_add(bytes(&update), Relaxed);
         // A closed channel is ignored here: the scheduler drops the answer before the next step.
         let _ = self.sender.send((self.index, update));
+    }
+
+    fn is_ready(&self) -> bool {
+        self.unread.load(Relaxed) < UNREAD_MAX
     }
 
     fn is_closed(&self) -> bool {

@@ -89,11 +89,16 @@ pub fn request(prompt: Vec<Token>, tokens_max: usize) -> Request {
 pub struct Inbox {
     updates: Arc<Mutex<Vec<Update>>>,
     closed: Arc<AtomicBool>,
+    full: Arc<AtomicBool>,
 }
 
 impl Reply for Inbox {
     fn update(&mut self, update: Update) {
         self.updates.lock().unwrap().push(update);
+    }
+
+    fn is_ready(&self) -> bool {
+        !self.full.load(Relaxed)
     }
 
     fn is_closed(&self) -> bool {
@@ -104,6 +109,11 @@ impl Reply for Inbox {
 impl Inbox {
     pub fn close(&self) {
         self.closed.store(true, Relaxed);
+    }
+
+    /// Sets whether the reply has no room.
+    pub fn set_full(&self, full: bool) {
+        self.full.store(full, Relaxed);
     }
 
     /// Returns the tokens so far.

@@ -36,6 +36,27 @@ fn requests_get_slots_in_their_order() {
 }
 
 #[test]
+fn an_answer_pauses_while_its_reply_has_no_room_and_others_go_on() {
+    with_scheduler(Setup::new(2), |scheduler, _| {
+        let requests = [1, 2].map(|seed| request(tokens(seed, 20), 30));
+        let [unread, other] = requests.clone().map(|request| submit(scheduler, request));
+        step_while(scheduler, || unread.tokens().len() < 5);
+        unread.set_full(true);
+        step_while(scheduler, || other.outcome().is_none());
+        assert_eq!(unread.tokens().len(), 5);
+        // Alone, too.
+        (0..10).for_each(|_| scheduler.step());
+        assert_eq!(unread.tokens().len(), 5);
+        assert!(!scheduler.is_idle());
+        unread.set_full(false);
+        finish(scheduler);
+        for (request, inbox) in requests.into_iter().zip([unread, other]) {
+            assert_eq!(inbox.tokens(), alone(request));
+        }
+    });
+}
+
+#[test]
 fn short_prompts_go_first_but_the_oldest_is_not_passed_over_twice() {
     with_scheduler(Setup::new(4), |scheduler, _| {
         let long = submit(scheduler, request(tokens(1, 320), 1));

@@ -91,3 +91,28 @@ fn a_scheduler_is_busy_from_the_request_to_the_last_token() {
         assert_eq!(busy.iter().collect::<Vec<_>>(), [true; 3]);
     });
 }
+
+#[test]
+fn an_answer_goes_on_when_its_reply_has_room_again() {
+    with_model(|model| {
+        let (commands, received) = mpsc::channel();
+        let (mut scheduler, status) = scheduler(model, Setup::new(2));
+        let handle = Handle::new(commands, status);
+        let [unread, other] = [Inbox::default(), Inbox::default()];
+        unread.set_full(true);
+        scheduler.submit(request(tokens(1, 20), 10), unread.clone());
+        thread::scope(|scope| {
+            let running = scope.spawn(move || scheduler.run(&received));
+            let boxed = Box::new(other.clone()) as Box<dyn Reply>;
+            handle.submit(vec![(request(tokens(2, 20), 10), boxed)], 1).unwrap();
+            while other.outcome().is_none() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert!(unread.tokens().is_empty());
+            unread.set_full(false);
+            drop(handle);
+            running.join().unwrap();
+        });
+        assert_eq!(unread.tokens(), alone(request(tokens(1, 20), 10)));
+    });
+}

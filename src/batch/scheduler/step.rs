@@ -29,7 +29,7 @@ impl Scheduler<'_> {
     /// Returns the slots that share the adapter scales of the slot with the oldest last step, so
     /// that none waits forever.
     fn turn(&self) -> Option<Turn> {
-        let busy = self.slots.iter().filter(|slot| slot.task().is_some());
+        let busy = self.slots.iter().filter(|slot| slot.task().is_some() && !slot.paused);
         let scales = busy.min_by_key(|slot| slot.last_step)?.scales()?.clone();
         let taking_part = self.slots.iter().filter(|slot| slot.takes_part(&scales));
         let (answers, prompts): (Vec<_>, Vec<_>) = taking_part.partition(|slot| slot.generating());
@@ -41,10 +41,13 @@ impl Scheduler<'_> {
         })
     }
 
-    /// Pauses answers with constraints if others had to wait in the last step, to give them the
-    /// time.
+    /// Pauses answers that nobody reads. Also pauses answers with constraints if others had to wait in
+    /// the last step, to give them the time.
     fn rest(&mut self) {
-        let waiting: Vec<_> = self.slots.iter().filter(|slot| slot.waits()).collect();
+        // Once for the whole step, since a receiver may have room at any time.
+        self.slots.iter_mut().for_each(|slot| slot.paused = slot.is_unread());
+        let waiting: Vec<_> =
+            self.slots.iter().filter(|slot| slot.waits() && !slot.paused).collect();
         let scales: Vec<_> = waiting.iter().filter_map(|slot| slot.scales().cloned()).collect();
         for slot in &mut self.slots {
             let beside = slot.scales().is_some_and(|own| scales.contains(own));
