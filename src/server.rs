@@ -30,6 +30,7 @@ mod native;
 mod ollama;
 mod openai;
 mod origins;
+mod owner;
 mod page;
 mod parameters;
 mod pdf;

@@ -25,6 +25,7 @@ use crate::{
     },
 };
 
+use super::Request;
 use files::{Done, Work};
 
 /// Minimum tokens of a file.
@@ -64,7 +65,14 @@ pub struct Found {
 enum State {
     Saving,
     Ready,
-    Loading,
+    /// For this owner.
+    Loading(u64),
+}
+
+impl State {
+    fn is_loading(self) -> bool {
+        matches!(self, State::Loading(_))
+    }
 }
 
 impl Disk {
@@ -106,32 +114,32 @@ impl Disk {
         self.folder.keeps(scales)
     }
 
-    /// Returns the file with the most reusable first tokens of a text.
-    pub fn longest(&self, tokens: &[Token]) -> Option<Found> {
-        self.best(tokens).map(|(index, reusable)| Found {
+    /// Returns the file with the most reusable first tokens of a prompt.
+    pub fn longest(&self, request: &Request) -> Option<Found> {
+        self.best(request).map(|(index, reusable)| Found {
             reusable,
             bytes: self.entries[index].file.bytes,
-            loading: self.entries[index].state == State::Loading,
+            loading: self.entries[index].state.is_loading(),
         })
     }
 
-    /// Starts to load the file with the most reusable first tokens of a text.
-    pub fn load(&mut self, tokens: &[Token]) {
-        if let Some((index, _)) = self.best(tokens) {
-            self.load_entry(index);
+    /// Starts to load the file with the most reusable first tokens of a prompt.
+    pub fn load(&mut self, request: &Request) {
+        if let Some((index, _)) = self.best(request) {
+            self.load_entry(index, request.owner);
         }
     }
 
-    /// Starts to load a file.
-    pub fn load_file(&mut self, name: &str) {
+    /// Starts to load a file for an owner.
+    pub fn load_file(&mut self, name: &str, owner: u64) {
         if let Some(index) = self.entries.iter().position(|entry| entry.file.name == name) {
-            self.load_entry(index);
+            self.load_entry(index, owner);
         }
     }
 
-    fn load_entry(&mut self, index: usize) {
+    fn load_entry(&mut self, index: usize, owner: u64) {
         let entry = &mut self.entries[index];
-        entry.state = State::Loading;
+        entry.state = State::Loading(owner);
         entry.file.used = SystemTime::now();
         let (name, kind) = (entry.file.name.clone(), entry.file.kind);
         self.send(Work::Load { name, kind });
@@ -139,39 +147,43 @@ impl Disk {
 
     /// Returns whether a sequence has, or will have, a file, or needs none. After a context shift,
     /// a file cannot continue the whole sequence.
-    pub fn has(&self, sequence: &Sequence) -> bool {
+    pub fn has(&self, owner: u64, sequence: &Sequence) -> bool {
         let tokens = sequence.tokens();
         let needs_none = tokens.len() < LEAST
             || !self.keeps(sequence.adapter_scales())
             || self.folder.writable(sequence, tokens.len()) < tokens.len();
-        needs_none || self.entries.iter().any(|entry| self.folder.continues(&entry.file, tokens))
+        let own = |entry: &&Entry| entry.file.kind.serves(owner);
+        let mut own = self.entries.iter().filter(own);
+        needs_none || own.any(|entry| self.folder.continues(&entry.file, tokens))
     }
 
     /// Starts to save a sequence that was last used at `used`, unless a file has it already.
-    pub fn save(&mut self, sequence: &Sequence, used: SystemTime) {
-        if self.has(sequence) {
+    pub fn save(&mut self, owner: u64, sequence: &Sequence, used: SystemTime) {
+        if self.has(owner, sequence) {
             return;
         }
         let len = sequence.tokens().len();
-        let file = self.folder.planned(sequence, len, Kind::Conversation, used);
+        let kind = Kind::Conversation { owner };
+        let file = self.folder.planned(sequence, len, kind, used);
         let name = file.name.clone();
         self.entries.push(Entry { file, state: State::Saving });
-        self.send(Work::Save { name, sequence: Box::new(sequence.clone()), used });
+        self.send(Work::Save { name, kind, sequence: Box::new(sequence.clone()), used });
     }
 
-    /// Returns the name and the tokens of each file that can be loaded, with its size, and whether it is
-    /// being loaded.
-    pub fn texts(&self) -> impl Iterator<Item = (&str, &[Token], u64, bool)> {
-        let there = self.entries.iter().filter(|entry| entry.state != State::Saving);
+    /// Returns the name and the tokens of each file that can be loaded for an owner, with its size, and
+    /// whether it is being loaded.
+    pub fn texts(&self, owner: u64) -> impl Iterator<Item = (&str, &[Token], u64, bool)> {
+        let own = self.entries.iter().filter(move |entry| entry.file.kind.serves(owner));
+        let there = own.filter(|entry| entry.state != State::Saving);
         there.filter_map(|Entry { file, state }| {
             let tokens = &file.outline.as_ref().ok()?.tokens;
-            Some((&*file.name, &**tokens, file.bytes, *state == State::Loading))
+            Some((&*file.name, &**tokens, file.bytes, state.is_loading()))
         })
     }
 
     /// Returns whether a file is being loaded.
     pub fn is_loading(&self, name: &str) -> bool {
-        let loading = |entry: &Entry| entry.state == State::Loading && entry.file.name == name;
+        let loading = |entry: &Entry| entry.state.is_loading() && entry.file.name == name;
         self.entries.iter().any(loading)
     }
 
@@ -180,9 +192,9 @@ impl Disk {
         self.entries.iter().any(|entry| entry.state == State::Saving)
     }
 
-    /// Returns the sequences that were loaded. With `wait`, waits a little for one to be loaded or
+    /// Returns the sequences that were loaded, with the owners they are for. With `wait`, waits a little for one to be loaded or
     /// saved.
-    pub fn loaded(&mut self, wait: bool) -> Vec<Sequence> {
+    pub fn loaded(&mut self, wait: bool) -> Vec<(u64, Sequence)> {
         let busy = self.entries.iter().any(|entry| entry.state != State::Ready);
         let first = match wait && busy {
             true => self.done.recv_timeout(WAIT).ok(),
@@ -216,7 +228,7 @@ impl Disk {
         0
     }
 
-    fn finish_one(&mut self, done: Done) -> Option<Sequence> {
+    fn finish_one(&mut self, done: Done) -> Option<(u64, Sequence)> {
         let position = |name: &str| self.entries.iter().position(|entry| entry.file.name == name);
         match done {
             Done::Saved { name, bytes } => {
@@ -227,17 +239,18 @@ impl Disk {
                 }
                 let Entry { file, .. } = self.entries.swap_remove(index);
                 let (folder, file) = (self.folder.clone(), Saved { bytes, ..file });
-                self.remove(|other| folder.supersedes(&file, other));
+                self.remove(|other| other.kind == file.kind && folder.supersedes(&file, other));
                 self.entries.push(Entry { file, state: State::Ready });
                 self.limit_size();
                 None
             }
             Done::Loaded { name, sequence } => {
                 let index = position(&name)?;
+                let State::Loading(owner) = self.entries[index].state else { return None };
                 match sequence {
                     Some(sequence) => {
                         self.entries[index].state = State::Ready;
-                        Some(*sequence)
+                        Some((owner, *sequence))
                     }
                     None => {
                         self.entries.remove(index);
@@ -262,8 +275,8 @@ impl Disk {
     fn remove(&mut self, mut condition: impl FnMut(&Saved) -> bool) {
         let mut removed = Vec::new();
         self.entries.retain(|Entry { file, state }| {
-            let remove =
-                file.kind == Kind::Conversation && condition(file) && *state == State::Ready;
+            let is_conversation = matches!(file.kind, Kind::Conversation { .. });
+            let remove = is_conversation && condition(file) && *state == State::Ready;
             if remove {
                 removed.push(file.name.clone());
             }
@@ -272,14 +285,16 @@ impl Disk {
         removed.into_iter().for_each(|name| self.send(Work::Remove { name }));
     }
 
-    /// Returns the entry with the most reusable first tokens of a text, and their number.
-    fn best(&self, tokens: &[Token]) -> Option<(usize, usize)> {
-        let there = |(_, entry): &(usize, &Entry)| entry.state != State::Saving;
+    /// Returns the entry with the most reusable first tokens of a prompt, and their number.
+    fn best(&self, Request { prompt, owner, .. }: &Request) -> Option<(usize, usize)> {
+        let there = |(_, entry): &(usize, &Entry)| {
+            entry.file.kind.serves(*owner) && entry.state != State::Saving
+        };
         self.entries
             .iter()
             .enumerate()
             .filter(there)
-            .map(|(index, entry)| (index, self.folder.reusable(&entry.file, tokens)))
+            .map(|(index, entry)| (index, self.folder.reusable(&entry.file, prompt)))
             .max_by_key(|(_, reusable)| *reusable)
     }
 

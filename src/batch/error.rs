@@ -24,6 +24,9 @@ pub enum Error {
     /// The slot computes an answer.
     #[error("slot {0} is in use: wait for the end of its answer")]
     SlotInUse(usize),
+    /// The slot has tokens of another owner.
+    #[error("slot {0} has tokens of another owner: use another slot")]
+    SlotOfOther(usize),
     /// Too many requests wait.
     #[error("{waiting} requests wait already: try again later")]
     QueueFull {

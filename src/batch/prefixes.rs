@@ -9,35 +9,50 @@ use crate::{
 /// Sequences of earlier answers, least recently used first. The engine's pool limits their number:
 /// when it is full, the first ones are removed.
 #[derive(Default)]
-pub struct Prefixes(Vec<Sequence>);
+pub struct Prefixes(Vec<Kept>);
+
+/// A sequence of an earlier answer.
+pub struct Kept {
+    /// The owner of its tokens: see [`Request::owner`](super::Request::owner).
+    pub owner: u64,
+    /// The sequence.
+    pub sequence: Sequence,
+}
 
 impl Prefixes {
-    /// Returns the sequence with the most reusable first tokens of a text with these adapter
+    /// Returns the owner's sequence with the most reusable first tokens of a text with these adapter
     /// scales, and their number.
     pub fn longest(
         &self,
         engine: &Engine,
+        owner: u64,
         tokens: &[Token],
         scales: &[f32],
     ) -> Option<(&Sequence, usize)> {
+        let own = self.0.iter().filter(|kept| kept.owner == owner).map(|kept| &kept.sequence);
         let reusable = |sequence| (sequence, reusable(engine, sequence, tokens, scales));
-        self.0.iter().map(reusable).max_by_key(|(_, reused)| *reused)
+        own.map(reusable).max_by_key(|(_, reused)| *reused)
     }
 
     /// Returns the sequences, least recently used first.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Sequence> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Kept> {
         self.0.iter()
     }
 
-    /// Keeps a sequence, and removes the ones that it continues. Does nothing if another sequence
-    /// continues it.
-    pub fn keep(&mut self, engine: &Engine, sequence: Sequence) {
+    /// Keeps a sequence, and removes the ones of its owner that it continues. Does nothing if another
+    /// sequence of the owner continues it.
+    pub fn keep(&mut self, engine: &Engine, owner: u64, sequence: Sequence) {
         let tokens = sequence.tokens();
-        self.0.retain(|other| !continues(engine, &sequence, other) || other.tokens() == tokens);
-        let continued = self.0.iter().position(|other| continues(engine, other, &sequence));
+        self.0.retain(|other| {
+            let replaced = other.owner == owner && continues(engine, &sequence, &other.sequence);
+            !replaced || other.sequence.tokens() == tokens
+        });
+        let continued = self.0.iter().position(|other| {
+            other.owner == owner && continues(engine, &other.sequence, &sequence)
+        });
         let last = match continued {
             Some(index) => self.0.remove(index),
-            None => sequence,
+            None => Kept { owner, sequence },
         };
         self.0.push(last);
     }

@@ -35,6 +35,9 @@ pub struct Request {
     pub pooling: Option<Pooling>,
     /// The scale of each adapter; `None` for the scales that the model was opened with.
     pub adapter_scales: Option<Scales>,
+    /// The owner of the request's tokens. Requests reuse only cached tokens of the same owner, so
+    /// nobody can find out by the time of an answer what others have sent.
+    pub owner: u64,
 }
 
 impl Request {
@@ -51,6 +54,7 @@ impl Request {
             probabilities: None,
             pooling: None,
             adapter_scales: None,
+            owner: 0,
         }
     }
 }

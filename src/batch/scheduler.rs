@@ -246,15 +246,22 @@ impl<'t> Scheduler<'t> {
         self.waiting.is_empty() && self.suspended.is_empty() && self.running() == 0
     }
 
-    /// Returns the engine, and the sequence of a slot.
+    /// Returns the engine, and the sequence of a slot, which then belongs to `owner`: see
+    /// [`Request::owner`].
     ///
     /// # Errors
-    /// If the slot does not exist or computes an answer.
-    pub fn slot(&mut self, id: usize) -> Result<(&Engine, &mut Sequence), Error> {
+    /// If the slot does not exist, computes an answer, or has tokens of another owner.
+    pub fn slot(&mut self, id: usize, owner: u64) -> Result<(&Engine, &mut Sequence), Error> {
         let slots = self.slots.len();
         match self.slots.get_mut(id) {
+            Some(slot) if slot.owner != owner && !slot.sequence.tokens().is_empty() => {
+                Err(Error::SlotOfOther(id))
+            }
             Some(slot) if slot.task().is_some() => Err(Error::SlotInUse(id)),
-            Some(slot) => Ok((&self.engine, &mut slot.sequence)),
+            Some(slot) => {
+                slot.owner = owner;
+                Ok((&self.engine, &mut slot.sequence))
+            }
             None => Err(Error::NoSlot { slot: id, slots }),
         }
     }
@@ -348,12 +355,11 @@ impl<'t> Scheduler<'t> {
         if !job.reuses() {
             return (Source::None, 0);
         }
-        let (engine, scales) = (&self.engine, &job.scales);
-        let of_slots = self
-            .slots
-            .iter()
+        let (engine, scales, owner) = (&self.engine, &job.scales, job.request.owner);
+        let own = self.slots.iter().filter(|slot| slot.owner == owner);
+        let of_slots = own
             .map(|slot| (Source::Slot(slot.id), reusable(engine, &slot.sequence, tokens, scales)));
-        let kept = self.prefixes.longest(engine, tokens, scales);
+        let kept = self.prefixes.longest(engine, owner, tokens, scales);
         let kept = kept.map(|(_, reused)| (Source::Prefixes, reused));
         let best = of_slots.chain(kept).rev().max_by_key(|(_, reused)| *reused);
         best.filter(|(_, reused)| *reused > 0).unwrap_or((Source::None, 0))
@@ -376,7 +382,10 @@ impl<'t> Scheduler<'t> {
 
     /// Returns whether a prompt in progress has many more of a job's first tokens.
     fn worth_waiting(&self, job: &Job, reused: usize) -> bool {
-        let alike = |slot: &&Slot| slot.takes_part(&job.scales) && !slot.generating();
+        let alike = |slot: &&Slot| {
+            let is_own = slot.owner == job.request.owner;
+            is_own && slot.takes_part(&job.scales) && !slot.generating()
+        };
         let reading = self.slots.iter().filter(alike);
         let longest = reading
             .filter_map(|slot| Some(common_prefix(slot.prompt()?, &job.request.prompt)))
@@ -394,10 +403,11 @@ impl<'t> Scheduler<'t> {
         });
         let Scheduler { engine, slots, prefixes, .. } = &*self;
         let (tokens, scales) = (running.tokens(), &running.job().scales);
+        let owner = running.job().request.owner;
         let sequence = match source {
             Source::Slot(id) => Some(slots[id].sequence.clone()),
             Source::Prefixes => {
-                prefixes.longest(engine, tokens, scales).map(|(kept, _)| kept.clone())
+                prefixes.longest(engine, owner, tokens, scales).map(|(kept, _)| kept.clone())
             }
             Source::None => None,
         };
@@ -410,8 +420,9 @@ impl<'t> Scheduler<'t> {
             return;
         }
         let old = std::mem::replace(&mut self.slots[slot].sequence, self.engine.sequence());
-        if !continues(&self.engine, &sequence, &old) {
-            self.prefixes.keep(&self.engine, old);
+        let old_owner = self.slots[slot].owner;
+        if old_owner != owner || !continues(&self.engine, &sequence, &old) {
+            self.prefixes.keep(&self.engine, old_owner, old);
         }
         let moves = self.moves(&running, sequence.tokens().len());
         self.slots[slot].last_use = self.steps;
@@ -423,12 +434,13 @@ impl<'t> Scheduler<'t> {
         let job = running.job();
         let least = self.moved_min.filter(|_| job.reuses() && !running.has_begun());
         let Some(least) = least else { return Moves::default() };
-        let sources = self.kept().filter(|kept| *kept.adapter_scales() == *job.scales);
+        let own = self.kept(job.request.owner);
+        let sources = own.filter(|kept| *kept.adapter_scales() == *job.scales);
         Moves::find(running.tokens(), reused, least, sources)
     }
 
-    /// Returns the sequences that no answer changes, and that have all of their tokens.
-    fn kept(&self) -> impl Iterator<Item = &Sequence> {
+    /// Returns the sequences of an owner that no answer changes, and that have all of their tokens.
+    fn kept(&self, owner: u64) -> impl Iterator<Item = &Sequence> {
         let idle = self.slots.iter().filter(|slot| slot.task().is_none());
         let all = self.prefixes.iter().chain(idle.map(|slot| &slot.sequence));
         all.filter(|kept| kept.positions() == kept.tokens().len())

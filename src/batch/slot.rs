@@ -28,6 +28,8 @@ pub struct Slot {
     pub id: usize,
     /// The tokens of the last prompt and answer, with their keys and values.
     pub sequence: Sequence,
+    /// The owner of these tokens.
+    pub owner: u64,
     /// The time of the last use, as a number that grows.
     pub last_use: u64,
     /// The last step with this slot.
@@ -75,6 +77,7 @@ impl Slot {
         Slot {
             id,
             sequence: engine.sequence(),
+            owner: 0,
             last_use: 0,
             last_step: 0,
             passed_over: false,
@@ -103,6 +106,7 @@ impl Slot {
             running.generation.reuse(sequence.tokens().len());
         }
         (self.sequence, self.moves) = (sequence, moves);
+        self.owner = running.job().request.owner;
         self.passed_over = false;
         self.running = Some(running);
         self.report_reading();
@@ -116,6 +120,7 @@ impl Slot {
     /// Returns the state to publish.
     pub fn state(&self) -> SlotState {
         SlotState {
+            owner: self.owner,
             busy: self.running.is_some(),
             reading: self.running.is_some() && !self.generating(),
             tokens: self.sequence.tokens().len(),

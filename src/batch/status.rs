@@ -46,6 +46,8 @@ pub struct State {
 /// The state of a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlotState {
+    /// The owner of its tokens.
+    pub owner: u64,
     /// Whether the slot computes an answer.
     pub busy: bool,
     /// Whether the slot processes a prompt.

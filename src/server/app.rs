@@ -30,6 +30,8 @@ use super::{
     error::ApiError,
     latency::Latency,
     log::Record,
+    memory::{self, Held, Memory},
+    owner::Owner,
     parameters::Parameters,
     slot_action::{SlotAction, SlotResult},
     updates::Updates,
@@ -44,6 +46,8 @@ const BIASES_MAX: usize = 1 << 18;
 pub struct Options {
     /// API keys; empty if requests need no key.
     pub keys: Vec<String>,
+    /// Whether requests with different keys share cached tokens and slots.
+    pub shares_cache: bool,
     /// Host names that requests may be addressed to, besides addresses and localhost.
     pub hosts: Vec<String>,
     /// Origins of web pages that may send requests, or `*`.
@@ -336,6 +340,7 @@ impl App {
                 probabilities,
                 pooling,
                 adapter_scales: Some(adapter_scales),
+                owner: Owner::current().0,
             };
             (request, reply)
         });
@@ -392,8 +397,9 @@ impl App {
     /// If the slot does not exist or is in use, or the file cannot be read or written.
     pub async fn act(&self, id: usize, action: SlotAction) -> Result<SlotResult, ApiError> {
         let (reply, result) = oneshot::channel();
+        let Owner(owner) = Owner::current();
         self.scheduler.act(move |scheduler| {
-            let slot = scheduler.slot(id).map_err(ApiError::from);
+            let slot = scheduler.slot(id, owner).map_err(ApiError::from);
             let result = slot.and_then(|(engine, sequence)| action.apply(engine, sequence));
             // The client may have closed its connection.
             let _ = reply.send(result);

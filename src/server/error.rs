@@ -157,6 +157,10 @@ impl From<&batch::Error> for ApiError {
             },
             Error::NoSlot { .. } => Self::invalid(error),
             Error::SlotInUse(_) => Self::unavailable(error),
+            Error::SlotOfOther(slot) => Self::forbidden(format_args!(
+                "slot {slot} has tokens of another API key: use another slot, or start the server with \
+                 --share-cache"
+            )),
             Error::QueueFull { .. } => Self::busy(error),
             Error::Draft(_) => Self::internal(error),
             Error::Stopped => Self::unavailable("the server is stopping"),

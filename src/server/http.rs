@@ -14,16 +14,18 @@ use axum::{
     routing::get,
 };
 use serde_json::{Value, json};
-use subtle::{Choice, ConstantTimeEq};
+use subtle::{ConditionallySelectable, ConstantTimeEq};
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 use super::{
     anthropic,
-    app::{Loaded, Server},
+    app::{Loaded, Options, Server},
     body, embeddings,
     error::ApiError,
     log::{REQUEST_ID, log},
-    native, ollama, openai, origins, page, pdf, rerank, work,
+    native, ollama, openai, origins,
+    owner::Owner,
+    page, pdf, rerank, work,
 };
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -121,7 +123,7 @@ async fn form_error(request: Request, next: Next) -> Response {
 /// Checks the host, origin, key and size of a request. Refuses it while the server is stopping.
 async fn check(
     State(server): State<Arc<Server>>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
     let path = request.uri().path();
@@ -137,7 +139,8 @@ async fn check(
     }
     let public = PUBLIC.contains(&path) || path.starts_with(page::FOLDER);
     origins::check(request.method(), headers, public, &server.options.origins)?;
-    if !public && !key_valid(headers, &server.options.keys) {
+    let owner = owner(headers, &server.options);
+    if !public && owner.is_none() {
         return Err(ApiError::unauthorized());
     }
     if server.stopping.load(Relaxed) && request.method() == Method::POST {
@@ -152,6 +155,7 @@ async fn check(
     if length.is_some_and(|length: u64| length > body_max as u64) {
         return Err(body::too_large(body_max));
     }
+    request.extensions_mut().insert(owner.unwrap_or_default());
     Ok(next.run(request).await)
 }
 
@@ -189,8 +193,13 @@ fn host_permitted(host: Option<&str>, permitted: &[String]) -> bool {
         || permitted.iter().any(|other| other == "*" || other.eq_ignore_ascii_case(name))
 }
 
-/// Returns whether a request has a valid key. Takes the same time however many characters match.
-fn key_valid(headers: &HeaderMap, keys: &[String]) -> bool {
+/// Returns the owner of a request's tokens; `None` without a valid key. Takes the same time however many
+/// characters match.
+fn owner(headers: &HeaderMap, options: &Options) -> Option<Owner> {
+    let keys = &options.keys;
+    if keys.is_empty() {
+        return Some(Owner::default());
+    }
     // Compares bytes: a key may have any characters.
     let bytes = |name: HeaderName| headers.get(name).map(HeaderValue::as_bytes);
     let bearer = bytes(header::AUTHORIZATION).and_then(|value| {
@@ -198,6 +207,11 @@ fn key_valid(headers: &HeaderMap, keys: &[String]) -> bool {
         scheme.eq_ignore_ascii_case(b"Bearer ").then_some(key)
     });
     let given = bearer.or_else(|| bytes(X_API_KEY)).unwrap_or_default();
-    let valid = keys.iter().map(|key| key.as_bytes().ct_eq(given));
-    keys.is_empty() || bool::from(valid.fold(Choice::from(0), |any, one| any | one))
+    let mut found = u64::MAX;
+    for (key, index) in keys.iter().zip(0..) {
+        found.conditional_assign(&index, key.as_bytes().ct_eq(given));
+    }
+    let key = keys.get(usize::try_from(found).ok()?)?;
+    let is_shared = options.shares_cache || keys.iter().all(|other| other == key);
+    Some(if is_shared { Owner::default() } else { Owner::of_key(key) })
 }

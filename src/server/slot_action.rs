@@ -86,10 +86,19 @@ impl SlotAction {
 /// Removes incomplete files of killed servers from the folder of saved slots.
 pub fn remove_incomplete(folder: &Path) {
     for file in folder.read_dir().into_iter().flatten().flatten() {
-        if let Err(e) = remove_abandoned(&file.path()) {
+        // Each API key has a folder.
+        if file.file_type().is_ok_and(|kind| kind.is_dir()) && folder_of_owner(&file.path()) {
+            remove_incomplete(&file.path());
+        } else if let Err(e) = remove_abandoned(&file.path()) {
             warn!(target: "cache", "cannot remove {}: {e}", file.path().display());
         }
     }
+}
+
+/// Returns whether a folder has the name of an owner's.
+fn folder_of_owner(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn size(path: &Path) -> Result<u64, ApiError> {

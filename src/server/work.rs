@@ -18,7 +18,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{app::Server, error::ApiError, log::Record};
+use super::{app::Server, error::ApiError, log::Record, memory, owner::Owner};
 
 /// Number of threads for small requests. Work that waits for one uses no CPU time.
 const SMALL_THREADS: usize = 2;
@@ -86,13 +86,14 @@ impl Drop for Work {
 /// Handles a request on these threads. GET requests only look something up, so they stay on the
 /// connection's thread.
 pub async fn handle(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
+    let owner = request.extensions().get::<Owner>().copied().unwrap_or_default();
     if request.method() == Method::GET {
-        return next.run(request).await;
+        return owner.scope(next.run(request)).await;
     }
     // A body of unknown size may be large.
     let bytes = request.body().size_hint().exact();
     let bytes = bytes.map_or(SMALL_MAX + 1, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-    let next = Record::with_current(next.run(request));
+    let next = Record::with_current(owner.scope(next.run(request)));
     let handled = async move {
         match reserve(bytes) {
             Ok(()) => next.await,

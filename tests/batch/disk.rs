@@ -59,7 +59,7 @@ fn a_file_that_cannot_fit_in_memory_removes_nothing() {
         let mut first = with_disk(model, folder.path(), &Flags::default());
         submit(&mut first, request(text.clone(), 10));
         finish(&mut first);
-        let needed = first.slot(0).unwrap().0.pool().used_bytes();
+        let needed = first.slot(0, 0).unwrap().0.pool().used_bytes();
         first.close();
 
         let setup = Setup { cache_bytes: needed - 1, ..Setup::new(2) };

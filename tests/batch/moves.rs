@@ -8,7 +8,7 @@ use rope_cpu::{
     sample::temperature,
 };
 
-use crate::batch::harness::{Setup, engine, finish, request, submit, with_model};
+use crate::batch::harness::{Setup, engine, finish, request, scheduler, submit, with_model};
 
 /// The first tokens of a part that are computed.
 const COMPUTED: usize = 32;
@@ -139,5 +139,19 @@ fn parts_move_from_documents_on_disk_and_are_not_saved() {
         assert_eq!(found, (expected(model, &document), 100 + 700 - 2 * COMPUTED));
         second.close();
         assert_eq!(files(), 1);
+    });
+}
+
+#[test]
+fn parts_of_another_owner_are_not_moved() {
+    with_model(|model| {
+        let document = text(1, 800);
+        for (owner, reuses) in [(1, false), (0, true)] {
+            let (mut scheduler, _) = scheduler(model, setup(true));
+            answer(&mut scheduler, &document);
+            let inbox = submit(&mut scheduler, Request { owner, ..greedy(&moved(&document)) });
+            finish(&mut scheduler);
+            assert_eq!(inbox.outcome().unwrap().timings.reused > 0, reuses, "{owner}");
+        }
     });
 }

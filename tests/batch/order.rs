@@ -155,8 +155,8 @@ fn errors_of_a_request_go_to_its_reply() {
         scheduler.submit(request(1), running.clone());
         scheduler.submit(request(1), waiting.clone());
         step_while(scheduler, || running.tokens().len() < 2);
-        assert!(matches!(scheduler.slot(1), Err(Error::SlotInUse(1))));
-        assert!(!scheduler.slot(0).unwrap().1.tokens().is_empty());
+        assert!(matches!(scheduler.slot(1, 0), Err(Error::SlotInUse(1))));
+        assert!(!scheduler.slot(0, 0).unwrap().1.tokens().is_empty());
         scheduler.stop(None);
         for inbox in [running, waiting, submit(scheduler, request(0))] {
             assert!(matches!(inbox.error(), Some(Error::Stopped)));

@@ -1,6 +1,6 @@
 //! Tokens of prompts that are computed already.
 
-use rope_cpu::batch::{Request, Wanted};
+use rope_cpu::batch::{Error, Request, Wanted};
 
 use crate::batch::harness::{
     Setup, alone, finish, request, step_while, submit, tokens, with_scheduler,
@@ -58,4 +58,28 @@ fn a_prompt_waits_for_one_that_is_being_read_and_has_many_of_its_tokens() {
             }
         });
     }
+}
+
+#[test]
+fn tokens_of_another_owner_are_neither_reused_nor_waited_for() {
+    with_scheduler(Setup::new(2), |scheduler, status| {
+        let of = |owner: u64, seed: usize| Request { owner, ..request(prompt(seed, 100), 5) };
+        let mut run = |request: Request| {
+            let inbox = submit(scheduler, request);
+            finish(scheduler);
+            inbox.outcome().unwrap().timings.reused
+        };
+        assert_eq!((run(of(1, 0)), run(of(2, 0))), (0, 0));
+        assert_eq!((run(of(1, 1)), run(of(2, 1))), (100, 100));
+        // In the memory, since both slots have tokens of a third owner.
+        assert_eq!((run(of(3, 0)), run(Request { slot: Some(1), ..of(3, 5) })), (0, 100));
+        assert_eq!((run(of(1, 1)), run(of(2, 2))), (119, 100));
+        // Both are read at a time.
+        let both = [4, 5].map(|owner| submit(scheduler, of(owner, 0)));
+        scheduler.step();
+        assert!(status.state().slots.iter().all(|slot| slot.busy));
+        finish(scheduler);
+        assert!(both.iter().all(|inbox| inbox.outcome().unwrap().timings.reused == 0));
+        assert!(matches!(scheduler.slot(0, 1), Err(Error::SlotOfOther(0))));
+    });
 }

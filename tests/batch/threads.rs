@@ -38,7 +38,9 @@ fn a_handle_leads_to_a_scheduler_on_another_thread() {
             while inboxes[2].tokens().is_empty() {
                 thread::sleep(Duration::from_millis(1));
             }
-            handle.act(move |scheduler| reply.send(scheduler.slot(0).is_err()).unwrap()).unwrap();
+            handle
+                .act(move |scheduler| reply.send(scheduler.slot(0, 0).is_err()).unwrap())
+                .unwrap();
             assert!(slots.recv().unwrap());
             handle.stop(None);
             running.join().unwrap();

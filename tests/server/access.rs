@@ -5,9 +5,10 @@ use std::{
     net::TcpStream,
 };
 
-use serde_json::json;
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
 
-use crate::server::harness::{PATIENCE, PROMPT, Server, serve};
+use crate::server::harness::{PATIENCE, PROMPT, Reply, Server, serve};
 
 #[test]
 fn a_key_is_required_except_for_health() {
@@ -35,6 +36,82 @@ fn a_key_is_required_except_for_health() {
     for path in ["/props", "/slots", "/v1/models", "/metrics", "/nothing"] {
         server.get(path).refused(401, &[]);
     }
+}
+
+/// Sends a request with a key.
+fn with_key(server: &Server, key: &str, path: &str, body: Value) -> Reply {
+    server.send("POST", path, &[("x-api-key", key)], &body.to_string())
+}
+
+#[test]
+fn a_key_reuses_only_its_own_tokens() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = ["--cache-disk", folder.path().to_str().unwrap()];
+    let options = ["-c", "2048", "-np", "2", "--api-key", "first,second"];
+    let prompt = PROMPT.repeat(40);
+    let ask = |server: &Server, key: &str| {
+        let body = json!({ "prompt": prompt, "n_predict": 1 });
+        let answer = with_key(server, key, "/completion", body).json();
+        answer["timings"]["cache_n"].as_u64().unwrap() > 0
+    };
+    let mut server = serve(&[&options[..], &disk].concat());
+    for (key, reuses) in [("first", false), ("second", false), ("first", true), ("second", true)] {
+        assert_eq!(ask(&server, key), reuses, "{key}");
+    }
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.exit_code(), Some(0));
+    // Each key continues its own file.
+    assert_eq!(folder.path().read_dir().unwrap().count(), 2);
+    let server = serve(&[&options[..], &disk].concat());
+    for key in ["first", "second"] {
+        assert!(ask(&server, key), "{key}");
+    }
+    // Neither does another key, nor a server without keys.
+    let options = ["-c", "2048", "--api-key", "second,third"];
+    let server = serve(&[&options[..], &disk].concat());
+    assert!(!ask(&server, "third"));
+    let server = serve(&[&["-c", "2048"], &disk[..]].concat());
+    assert!(!ask(&server, ""));
+    for options in
+        [["--api-key", "first,second", "--share-cache"], ["--api-key", "first,first", "--no-ui"]]
+    {
+        let server = serve(&[&["-c", "2048"], &options[..]].concat());
+        let last = if options[2] == "--share-cache" { "second" } else { "first" };
+        assert_eq!(["first", last].map(|key| ask(&server, key)), [false, true], "{options:?}");
+    }
+}
+
+#[test]
+fn a_key_sees_saves_and_erases_only_its_own_slots() {
+    let folder = tempfile::tempdir().unwrap();
+    let saved = ["--slot-save-path", folder.path().to_str().unwrap()];
+    let server =
+        serve(&[&["-c", "512", "-np", "1", "--api-key", "first,second"], &saved[..]].concat());
+    let ask = |key: &str| {
+        with_key(&server, key, "/completion", json!({ "prompt": PROMPT, "n_predict": 1 })).json()
+    };
+    let act = |key: &str, action: &str, slot: usize| {
+        let path = format!("/slots/{slot}?action={action}");
+        with_key(&server, key, &path, json!({ "filename": "state" }))
+    };
+    let tokens = |key: &str| {
+        let slots = server.send("GET", "/slots", &[("x-api-key", key)], "").json();
+        slots[0]["n_tokens"].as_u64().unwrap()
+    };
+    ask("first");
+    assert!(tokens("first") > 0);
+    assert_eq!(tokens("second"), 0);
+    for action in ["save", "erase", "restore"] {
+        act("second", action, 0).refused(403, &["slot 0", "another API key", "--share-cache"]);
+    }
+    act("first", "save", 0).json();
+    // It takes the slot, as any request may, and has no file of this name.
+    ask("second");
+    act("second", "restore", 0).refused(400, &["state"]);
+    act("second", "save", 0).json();
+    act("second", "erase", 0).json();
+    act("first", "restore", 0).json();
+    assert!(ask("first")["timings"]["cache_n"].as_u64().unwrap() > 0);
 }
 
 /// Headers are bytes: clients send a key in UTF-8.

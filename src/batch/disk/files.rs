@@ -15,7 +15,7 @@ use tracing::{info, warn};
 /// A task for the thread.
 pub enum Work {
     /// Write a sequence to a file.
-    Save { name: String, sequence: Box<Sequence>, used: SystemTime },
+    Save { name: String, kind: Kind, sequence: Box<Sequence>, used: SystemTime },
     /// Read a file.
     Load { name: String, kind: Kind },
     /// Remove a file.
@@ -35,8 +35,8 @@ pub enum Done {
 pub fn work(folder: &Folder, received: &Receiver<Work>, report: &Sender<Done>) {
     for work in received {
         let done = match work {
-            Work::Save { name, sequence, used } => {
-                let bytes = unless_panics(|| save(folder, &name, &sequence, used));
+            Work::Save { name, kind, sequence, used } => {
+                let bytes = unless_panics(|| save(folder, &name, kind, &sequence, used));
                 Done::Saved { name, bytes }
             }
             Work::Load { name, kind } => {
@@ -61,9 +61,9 @@ fn unless_panics<T: Default>(task: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(task)).unwrap_or_default()
 }
 
-fn save(folder: &Folder, name: &str, sequence: &Sequence, used: SystemTime) -> u64 {
+fn save(folder: &Folder, name: &str, kind: Kind, sequence: &Sequence, used: SystemTime) -> u64 {
     let (len, started) = (sequence.tokens().len(), Instant::now());
-    match folder.write(sequence, len, Kind::Conversation, used) {
+    match folder.write(sequence, len, kind, used) {
         Ok(Saved { name, bytes, .. }) => {
             log("saved", &name, len, bytes, started);
             bytes
@@ -95,8 +95,8 @@ pub fn discard(folder: &Folder, name: &str, kind: Kind, error: &Error) {
     let removed = match (kind, error) {
         (_, Error::Io(_)) | (Kind::Document, _) => "",
         // If this fails, the next start reports the file again.
-        (Kind::Conversation, _) if folder.remove(name).is_ok() => " and removed",
-        (Kind::Conversation, _) => "",
+        (Kind::Conversation { .. }, _) if folder.remove(name).is_ok() => " and removed",
+        (Kind::Conversation { .. }, _) => "",
     };
     warn!(target: "cache", "{} is ignored{removed}: {error}", path.display());
 }

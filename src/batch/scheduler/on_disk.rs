@@ -24,7 +24,8 @@ impl Scheduler<'_> {
         let wait = self.running() == 0 && !self.waiting.is_empty();
         let Scheduler { disk, prefixes, engine, .. } = self;
         if let Some(disk) = disk {
-            disk.loaded(wait).into_iter().for_each(|sequence| prefixes.keep(engine, sequence));
+            let loaded = disk.loaded(wait).into_iter();
+            loaded.for_each(|(owner, sequence)| prefixes.keep(engine, owner, sequence));
         }
     }
 
@@ -34,7 +35,7 @@ impl Scheduler<'_> {
         let job = &self.waiting[index];
         let keeps = |disk: &&Disk| job.reuses() && disk.keeps(&job.scales);
         let Some(disk) = self.disk.as_ref().filter(keeps) else { return false };
-        let Some(file) = disk.longest(&job.request.prompt) else { return false };
+        let Some(file) = disk.longest(&job.request) else { return false };
         if file.reusable < reused + WORTH_WAITING {
             return false;
         }
@@ -52,7 +53,7 @@ impl Scheduler<'_> {
         let job = &mut self.waiting[index];
         job.restored = true;
         if let Some(disk) = &mut self.disk {
-            disk.load(&job.request.prompt);
+            disk.load(&job.request);
         }
         true
     }
@@ -77,7 +78,7 @@ impl Scheduler<'_> {
             return false;
         };
         if !loading && let Some(disk) = &mut self.disk {
-            disk.load_file(&name);
+            disk.load_file(&name, job.request.owner);
         }
         job.loaded.push(name);
         true
@@ -87,10 +88,10 @@ impl Scheduler<'_> {
     /// and whether it is being loaded.
     fn part_on_disk(&self, job: &Job, disk: &Disk, reused: usize) -> Option<(String, u64, bool)> {
         let least = self.moved_min?;
-        let prompt = &job.request.prompt;
+        let (prompt, owner) = (&job.request.prompt, job.request.owner);
         let count = |texts: &[&[Token]]| moves::count(prompt, reused, least, texts);
         let blocks = moves::Blocks::of(prompt, reused);
-        let mut texts: Vec<_> = self.kept().map(|kept| kept.tokens()).collect();
+        let mut texts: Vec<_> = self.kept(owner).map(|kept| kept.tokens()).collect();
         let known = count(&texts);
         let with = |(name, tokens, bytes, loading)| {
             texts.push(tokens);
@@ -98,7 +99,7 @@ impl Scheduler<'_> {
             texts.pop();
             (moved, name, bytes, loading)
         };
-        let files = disk.texts().filter(|(_, tokens, ..)| blocks.any_in(tokens));
+        let files = disk.texts(owner).filter(|(_, tokens, ..)| blocks.any_in(tokens));
         let best = files.map(with).max_by_key(|(moved, ..)| *moved);
         let worth = best.filter(|(moved, ..)| *moved >= known + WORTH_WAITING);
         worth.map(|(_, name, bytes, loading): (_, &str, _, _)| (name.to_string(), bytes, loading))
@@ -133,9 +134,10 @@ impl Scheduler<'_> {
         }
         let mut idle: Vec<_> = self.slots.iter().filter(|slot| slot.task().is_none()).collect();
         idle.sort_by_key(|slot| slot.last_use);
-        let idle = idle.into_iter().map(|slot| &slot.sequence);
-        if let Some(sequence) = self.prefixes.iter().chain(idle).find(|one| !disk.has(one)) {
-            disk.save(sequence, SystemTime::now());
+        let idle = idle.into_iter().map(|slot| (slot.owner, &slot.sequence));
+        let mut all = self.prefixes.iter().map(|kept| (kept.owner, &kept.sequence)).chain(idle);
+        if let Some((owner, sequence)) = all.find(|(owner, one)| !disk.has(*owner, one)) {
+            disk.save(owner, sequence, SystemTime::now());
         }
     }
 
@@ -144,7 +146,8 @@ impl Scheduler<'_> {
     pub(super) fn await_saved(&mut self) -> bool {
         let Scheduler { disk, prefixes, engine, .. } = self;
         let Some(disk) = disk.as_mut().filter(|disk| disk.saving()) else { return false };
-        disk.loaded(true).into_iter().for_each(|sequence| prefixes.keep(engine, sequence));
+        let loaded = disk.loaded(true).into_iter();
+        loaded.for_each(|(owner, sequence)| prefixes.keep(engine, owner, sequence));
         true
     }
 
@@ -152,10 +155,11 @@ impl Scheduler<'_> {
     pub(super) fn save_all(&mut self) {
         let Some(mut disk) = self.disk.take() else { return };
         self.slots.sort_by_key(|slot| Reverse(slot.last_use));
-        let of_slots = self.slots.iter().map(|slot| &slot.sequence);
+        let of_slots = self.slots.iter().map(|slot| (slot.owner, &slot.sequence));
+        let kept = self.prefixes.iter().rev().map(|kept| (kept.owner, &kept.sequence));
         let mut used = SystemTime::now();
-        for sequence in of_slots.chain(self.prefixes.iter().rev()) {
-            disk.save(sequence, used);
+        for (owner, sequence) in of_slots.chain(kept) {
+            disk.save(owner, sequence, used);
             // Files keep this order.
             used -= Duration::from_millis(10);
         }

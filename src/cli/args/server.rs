@@ -245,6 +245,14 @@ pub struct RequestArgs {
     #[arg(value_parser = moved_min, hide_short_help = true)]
     pub cache_reuse: usize,
 
+    /// Share cached tokens and slots between the clients of all API keys
+    ///
+    /// With several keys, each key by default continues, saves and erases only its own conversations.
+    /// Otherwise the time of an answer would tell a client what others have sent. Documents of
+    /// `rope-cpu read` are for all.
+    #[arg(long, hide_short_help = true)]
+    pub share_cache: bool,
+
     /// Requests that may wait for a slot
     ///
     /// Further ones get the status 429.
@@ -364,6 +372,7 @@ impl ServeArgs {
         }
         Ok(Options {
             keys: listen.keys()?,
+            shares_cache: requests.share_cache,
             hosts: listen.allowed_hosts.clone(),
             origins: listen.cors_origins.clone(),
             slots,

@@ -1,7 +1,6 @@
 //! Saved sequences in a folder, found by their tokens.
 
 use std::{
-    ffi::OsStr,
     fs::{self, File},
     io::{self, BufReader},
     path::{Path, PathBuf},
@@ -29,8 +28,11 @@ pub struct Folder {
 /// The purpose of a file, which its extension shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A conversation, which is removed when the folder has too many.
-    Conversation,
+    /// A conversation, which is removed when the folder has too many. Only its owner continues it.
+    Conversation {
+        /// The owner.
+        owner: u64,
+    },
     /// A text that was read in advance, which is kept.
     Document,
 }
@@ -51,16 +53,35 @@ pub struct Saved {
 }
 
 impl Kind {
-    fn extension(self) -> &'static str {
+    /// Returns whether an owner may continue a file of this kind.
+    pub fn serves(self, owner: u64) -> bool {
         match self {
-            Kind::Conversation => "sequence",
-            Kind::Document => "document",
+            Kind::Conversation { owner: own } => own == owner,
+            Kind::Document => true,
         }
     }
 
-    fn of(extension: &OsStr) -> Option<Self> {
-        let all = [Kind::Conversation, Kind::Document];
-        all.into_iter().find(|kind| extension == kind.extension())
+    /// Returns the end of a file's name, after its hash.
+    fn suffix(self) -> String {
+        match self {
+            Kind::Conversation { owner: 0 } => ".sequence".into(),
+            Kind::Conversation { owner } => format!("-{owner:016x}.sequence"),
+            Kind::Document => ".document".into(),
+        }
+    }
+
+    /// Returns the kind of a file by its name.
+    fn of(path: &Path) -> Option<Self> {
+        let stem = path.file_stem()?.to_str()?;
+        match path.extension()?.to_str()? {
+            "sequence" => {
+                let owner =
+                    stem.split_once('-').map_or(Ok(0), |(_, owner)| u64::from_str_radix(owner, 16));
+                Some(Kind::Conversation { owner: owner.ok()? })
+            }
+            "document" => Some(Kind::Document),
+            _ => None,
+        }
     }
 }
 
@@ -102,7 +123,7 @@ impl Folder {
 
     /// Returns a file, unless its name shows that it is something else.
     fn file(&self, path: &Path) -> Option<Saved> {
-        let kind = Kind::of(path.extension()?)?;
+        let kind = Kind::of(path)?;
         let name = path.file_name()?.to_str()?.into();
         let (mut bytes, mut used) = (0, SystemTime::UNIX_EPOCH);
         let opened = open_regular(path, File::options().read(true)).map_err(Error::from);
@@ -152,7 +173,7 @@ impl Folder {
     /// Returns the file that [`Folder::write`] would write. Its size is 0.
     pub fn planned(&self, sequence: &Sequence, len: usize, kind: Kind, used: SystemTime) -> Saved {
         let outline = self.archive.outline_of(sequence, self.writable(sequence, len));
-        let name = format!("{}.{}", self.archive.name(&outline.tokens), kind.extension());
+        let name = self.archive.name(&outline.tokens) + &kind.suffix();
         Saved { name, kind, outline: Ok(outline), bytes: 0, used }
     }
 
@@ -223,5 +244,5 @@ impl Folder {
 /// Returns whether the name is one that a file has until it is complete: `HASH.EXTENSION.PID.partial`.
 fn is_incomplete(path: &Path) -> bool {
     let whole = path.file_stem().map(Path::new).and_then(Path::file_stem).map(Path::new);
-    whole.and_then(Path::extension).and_then(Kind::of).is_some()
+    whole.and_then(Kind::of).is_some()
 }

@@ -7,17 +7,19 @@ use axum::{
     body::Bytes,
     extract::{Path, Query},
 };
+use rope_cpu::{batch::SlotState, platform::create_private_directory};
 use serde_json::{Value, json};
 
 use crate::server::{
     app::{App, Loaded},
     error::ApiError,
+    owner::Owner,
     read::{Failure, parse},
     slot_action::SlotAction,
     timings::timings,
 };
 
-/// Answers `GET /slots`. Texts are not shown.
+/// Answers `GET /slots`. Texts are not shown, and of other keys' slots only whether they are in use.
 pub async fn slots(
     Loaded(app): Loaded,
     Query(query): Query<HashMap<String, String>>,
@@ -29,7 +31,13 @@ pub async fn slots(
     if query.contains_key("fail_on_no_slot") && state.slots.iter().all(|slot| slot.busy) {
         return Err(ApiError::unavailable("no slot available"));
     }
-    let slots = state.slots.iter().enumerate().map(|(id, slot)| {
+    let owner = Owner::current();
+    let slots = state.slots.into_iter().enumerate().map(|(id, slot)| {
+        // Whether it is in use may be known of another key's slot.
+        let slot = match slot.owner == owner.0 {
+            true => slot,
+            false => SlotState { busy: slot.busy, ..SlotState::default() },
+        };
         json!({
             "id": id,
             "n_ctx": app.context,
@@ -101,6 +109,9 @@ fn file(app: &App, File { filename }: File) -> Result<(String, PathBuf), ApiErro
         let expected = "the name of a file without a folder: letters, digits, and any of . _ - after the first";
         return Err(Failure::unless_one_of("filename", expected, filename.as_deref()).into());
     }
+    let Some(own) = Owner::current().folder() else { return Ok((name.into(), folder.join(name))) };
+    let folder = folder.join(own);
+    create_private_directory(&folder).map_err(ApiError::internal)?;
     Ok((name.into(), folder.join(name)))
 }
 
