@@ -13,6 +13,7 @@ mod blocks;
 mod body;
 mod changing;
 mod chat;
+mod compiling;
 mod connections;
 mod echoes;
 mod embeddings;
@@ -63,6 +64,7 @@ use tokio::{
 
 pub use adapters::scales_of;
 pub use app::{App, Longer, Options, Server};
+pub use compiling::Compiling;
 pub use slot_action::remove_incomplete;
 
 /// Interval at which a stopping server checks whether answers are still being generated.

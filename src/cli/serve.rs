@@ -18,7 +18,7 @@ use super::{
     extension::Extension,
     flags, load, note, resources, sampling, warn,
 };
-use crate::server::{self, App, Longer, Server, remove_incomplete};
+use crate::server::{self, App, Compiling, Longer, Server, remove_incomplete};
 use rope_cpu::{
     batch::{self, Disk, Handle, Scheduler, Status},
     chat::Template,
@@ -231,6 +231,7 @@ fn load(args: &Args, drafts: Drafts, server: &Server) -> Result<Option<Running>,
         latency: Arc::default(),
         changing: Default::default(),
         echoes: Arc::default(),
+        compiling: Compiling::default(),
         model,
     });
     Ok(Some((scheduler, running, context)))

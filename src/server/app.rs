@@ -27,6 +27,7 @@ use super::{
     changing::ChangingLines,
     chat::Rendered,
     echoes::{Echoes, Listener},
+    compiling::Compiling,
     error::ApiError,
     latency::Latency,
     log::Record,
@@ -224,6 +225,8 @@ pub struct App {
     pub changing: ChangingLines,
     /// Answers that later prompts repeat.
     pub echoes: Arc<Echoes>,
+    /// Grammars that wait to be compiled.
+    pub compiling: Compiling,
 }
 
 impl App {

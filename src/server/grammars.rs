@@ -123,7 +123,7 @@ pub fn of_given(given: &[Given], app: &App) -> Result<Option<Constraint>, ApiErr
     match given {
         [] => Ok(None),
         [Given { place, grammar }] => {
-            compile(grammar, app).map(Some).map_err(|e| Failure::of(place, e.message).into())
+            compiled(grammar, app)?.map(Some).map_err(|e| Failure::of(place, e).into())
         }
         [first, second, ..] => Err(exclusive(&first.place, &second.place)),
     }
@@ -157,7 +157,7 @@ pub fn of_tools(
     if let Some(given) = given.first().filter(|_| schema.is_none()) {
         return Err(exclusive(&given.place, "tools"));
     }
-    Constraint::new(app.vocabulary()?, &Grammar::Lark(grammar)).map(Some).map_err(|error| {
+    compiled(&Grammar::Lark(grammar), app)?.map(Some).map_err(|error| {
         let refused = match error {
             constraint::Error::Invalid { .. } => refused(tools.all(), format, prompt, app),
             _ => None,
@@ -176,11 +176,10 @@ pub fn of_tools(
 /// schema is valid alone. Compiles one half of the list after another, not each tool.
 fn refused(tools: &[Tool], format: &Format, prompt: &str, app: &App) -> Option<(usize, String)> {
     let tokenizer = app.tokenizer().ok()?;
-    let vocabulary = app.vocabulary().ok()?;
     let error = |tools: &[Tool]| {
         let tools = Tools::new(tools.to_vec(), ToolChoice::Auto, false).ok()?;
         let grammar = format.grammar(prompt, &tools, None, &|name| tokenizer.special(name))?;
-        match Constraint::new(vocabulary, &Grammar::Lark(grammar)) {
+        match compiled(&Grammar::Lark(grammar), app).ok()? {
             // The position is left out: it refers to a generated grammar.
             Err(constraint::Error::Invalid { message, .. }) => Some(message),
             _ => None,
@@ -210,6 +209,14 @@ pub fn markers(format: &Format, app: &App) -> Result<Vec<Token>, ApiError> {
     Ok(format.markers().filter_map(|name| tokenizer.special(name)).collect())
 }
 
-fn compile(grammar: &Grammar, app: &App) -> Result<Constraint, ApiError> {
-    Constraint::new(app.vocabulary()?, grammar).map_err(ApiError::invalid)
+/// Compiles a grammar when it is its turn.
+///
+/// # Errors
+/// If too many wait, or the model has no vocabulary for grammars.
+fn compiled(
+    grammar: &Grammar,
+    app: &App,
+) -> Result<Result<Constraint, constraint::Error>, ApiError> {
+    let vocabulary = app.vocabulary()?;
+    app.compiling.run(grammar.len(), || Constraint::new(vocabulary, grammar))
 }

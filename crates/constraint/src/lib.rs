@@ -84,6 +84,27 @@ impl Grammar {
         if text.starts_with("%llguidance") { Grammar::Lark(text) } else { Grammar::Gbnf(text) }
     }
 
+    /// Returns the number of bytes of the text.
+    ///
+    /// ```
+    /// # use rope_cpu_constraint::Grammar;
+    /// assert_eq!(Grammar::Regex("[0-9]+".into()).len(), 6);
+    /// ```
+    pub fn len(&self) -> usize {
+        match self {
+            Grammar::JsonObject => 0,
+            Grammar::JsonSchema(text)
+            | Grammar::Regex(text)
+            | Grammar::Lark(text)
+            | Grammar::Gbnf(text) => text.len(),
+        }
+    }
+
+    /// Returns whether the grammar has no text.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Returns the JSON schema in the form that `%json` takes in a Lark grammar; `None` for a
     /// grammar that is not a schema.
     ///
@@ -145,13 +166,7 @@ impl Constraint {
     /// Returns an error if the grammar is invalid or too large, needs an unsupported feature, or
     /// takes longer than ten seconds to compile.
     pub fn new(vocabulary: &Vocabulary, grammar: &Grammar) -> Result<Self, Error> {
-        let bytes = match grammar {
-            Grammar::JsonObject => 0,
-            Grammar::JsonSchema(text)
-            | Grammar::Regex(text)
-            | Grammar::Lark(text)
-            | Grammar::Gbnf(text) => text.len(),
-        };
+        let bytes = grammar.len();
         if bytes > BYTES_MAX {
             let message = format!("{bytes} bytes are too large: at most {BYTES_MAX} are permitted");
             return Err(Error::Limit(message));
