@@ -87,6 +87,10 @@ impl<F: FnMut(Update) + Send> Reply for F {
 pub(super) struct Job {
     pub request: Request,
     pub reply: Box<dyn Reply>,
+    /// The number of its request, shared with the answers submitted with it.
+    pub group: u64,
+    /// The number of answers submitted before it.
+    pub arrival: u64,
     /// Its place in the queue, shared with the requests submitted with it; `None` in a slot.
     pub place: Option<Arc<Place>>,
     /// The scale of each adapter.

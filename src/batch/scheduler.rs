@@ -3,6 +3,7 @@
 //! Before each step it puts waiting requests into idle slots, and drops answers without a receiver.
 
 mod on_disk;
+mod share;
 mod step;
 
 use std::{
@@ -80,6 +81,10 @@ pub struct Scheduler<'t> {
     waiting: VecDeque<Job>,
     /// Answers preempted because the KV cache was full, newest first.
     suspended: Vec<Running>,
+    /// Answers that left their slot to another request, oldest first.
+    displaced: Vec<Running>,
+    /// The number of answers submitted.
+    arrivals: u64,
     /// Preempted answers resume only below this many running ones.
     crowd: usize,
     prefixes: Prefixes,
@@ -124,6 +129,8 @@ impl<'t> Scheduler<'t> {
             slots,
             waiting: VecDeque::new(),
             suspended: Vec::new(),
+            displaced: Vec::new(),
+            arrivals: 0,
             crowd: 0,
             prefixes: Prefixes::default(),
             disk,
@@ -162,8 +169,18 @@ impl<'t> Scheduler<'t> {
         }
         let scales = request.adapter_scales.clone();
         let scales = scales.unwrap_or_else(|| self.engine.sequence().adapter_scales().into());
-        let (place, restored, loaded, searched) = (Some(place), false, Vec::new(), false);
-        self.waiting.push_back(Job { request, reply, place, scales, restored, loaded, searched });
+        self.arrivals += 1;
+        self.waiting.push_back(Job {
+            request,
+            reply,
+            group: place.id(),
+            arrival: self.arrivals,
+            place: Some(place),
+            scales,
+            restored: false,
+            loaded: Vec::new(),
+            searched: false,
+        });
     }
 
     fn check(&self, Request { prompt, slot, pooling, .. }: &Request) -> Result<(), Error> {
@@ -235,7 +252,8 @@ impl<'t> Scheduler<'t> {
     pub fn stop(&mut self, saved_by: Option<Instant>) {
         (self.stopped, self.saved_by) = (true, saved_by);
         self.slots.iter_mut().for_each(|slot| slot.fail(Error::Stopped));
-        self.suspended.drain(..).for_each(|running| running.fail(Error::Stopped));
+        let suspended = self.suspended.drain(..).chain(self.displaced.drain(..));
+        suspended.for_each(|running| running.fail(Error::Stopped));
         for mut job in self.waiting.drain(..) {
             job.reply.update(Update::Failed(Error::Stopped));
         }
@@ -243,7 +261,8 @@ impl<'t> Scheduler<'t> {
 
     /// Returns whether there is nothing to compute.
     pub fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.suspended.is_empty() && self.running() == 0
+        let none = self.suspended.is_empty() && self.displaced.is_empty();
+        self.waiting.is_empty() && none && self.running() == 0
     }
 
     /// Returns the engine, and the sequence of a slot, which then belongs to `owner`: see
@@ -273,6 +292,9 @@ impl<'t> Scheduler<'t> {
         self.take_loaded();
         self.drop_abandoned();
         self.resume();
+        self.sort_waiting();
+        self.displace();
+        self.resume_displaced();
         self.admit();
         self.compute();
         self.save_oldest();
@@ -287,6 +309,7 @@ impl<'t> Scheduler<'t> {
     fn drop_abandoned(&mut self) {
         self.slots.iter_mut().for_each(Slot::drop_abandoned);
         self.suspended.retain(|running| !running.abandoned());
+        self.displaced.retain(|running| !running.abandoned());
         self.waiting.retain(|job| !job.reply.is_closed());
     }
 
@@ -442,8 +465,10 @@ impl<'t> Scheduler<'t> {
     /// Returns the sequences of an owner that no answer changes, and that have all of their tokens.
     fn kept(&self, owner: u64) -> impl Iterator<Item = &Sequence> {
         let idle = self.slots.iter().filter(|slot| slot.task().is_none());
-        let all = self.prefixes.iter().chain(idle.map(|slot| &slot.sequence));
-        all.filter(|kept| kept.positions() == kept.tokens().len())
+        let idle = idle.map(|slot| (slot.owner, &slot.sequence));
+        let all = self.prefixes.iter().map(|kept| (kept.owner, &kept.sequence)).chain(idle);
+        let own = all.filter(move |(other, _)| *other == owner).map(|(_, sequence)| sequence);
+        own.filter(|kept| kept.positions() == kept.tokens().len())
     }
 
     /// Logs where a prompt first differs from the cached tokens that it could have continued.

@@ -129,6 +129,11 @@ impl Slot {
         }
     }
 
+    /// Returns the answer in progress.
+    pub fn running(&self) -> Option<&Running> {
+        self.running.as_ref()
+    }
+
     /// Returns the request in progress.
     pub fn task(&self) -> Option<&Task> {
         self.running.as_ref().map(|running| &running.task)

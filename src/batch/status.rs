@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
 use crate::{generate::Timings, kv_cache::Pool};
@@ -16,6 +16,8 @@ pub struct Status {
     /// Whether the scheduler has stopped.
     pub ended: AtomicBool,
     state: Mutex<State>,
+    /// The number of requests so far.
+    requests: AtomicU64,
 }
 
 /// The state of slots, and the sums of finished requests.
@@ -62,19 +64,28 @@ pub struct SlotState {
 
 /// A place among the waiting requests, which counts until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place(Arc<Status>);
+pub(super) struct Place {
+    status: Arc<Status>,
+    id: u64,
+}
 
 impl Place {
     /// Takes a place. Returns the number of places before it.
     pub fn take(status: &Arc<Status>) -> (Arc<Self>, usize) {
         let before = status.waiting.fetch_add(1, Relaxed);
-        (Arc::new(Place(status.clone())), before)
+        let id = status.requests.fetch_add(1, Relaxed);
+        (Arc::new(Place { status: status.clone(), id }), before)
+    }
+
+    /// Returns the number of the request.
+    pub fn id(&self) -> u64 {
+        self.id
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Relaxed);
+        self.status.waiting.fetch_sub(1, Relaxed);
     }
 }
 

@@ -1,11 +1,18 @@
 //! Which requests a step computes, and how many of their tokens.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, mpsc},
+    time::Duration,
+};
 
-use rope_cpu::{batch::Error, generate, model};
+use rope_cpu::{
+    batch::{Error, Handle, Reply, Request, Scheduler, Status},
+    generate, model,
+};
 
 use crate::batch::harness::{
-    CONTEXT, Inbox, Setup, alone, finish, request, step_while, submit, tokens, with_scheduler,
+    CONTEXT, Inbox, Setup, alone, finish, request, scheduler, step_while, submit, tokens,
+    with_model, with_scheduler,
 };
 
 #[test]
@@ -163,5 +170,80 @@ fn errors_of_a_request_go_to_its_reply() {
         }
         assert!(scheduler.is_idle());
         assert_eq!(status.waiting.load(std::sync::atomic::Ordering::Relaxed), 0);
+    });
+}
+
+/// Submits answers of one request.
+fn submit_together(
+    scheduler: &mut Scheduler<'_>,
+    status: &Arc<Status>,
+    requests: impl IntoIterator<Item = Request>,
+) -> Vec<Inbox> {
+    let (commands, received) = mpsc::channel();
+    let (requests, inboxes): (Vec<_>, Vec<_>) = requests
+        .into_iter()
+        .map(|request| {
+            let inbox = Inbox::default();
+            ((request, Box::new(inbox.clone()) as Box<dyn Reply>), inbox)
+        })
+        .unzip();
+    Handle::new(commands, status.clone()).submit(requests, usize::MAX).unwrap();
+    received.try_iter().for_each(|command| command(scheduler));
+    inboxes
+}
+
+#[test]
+fn a_request_with_many_answers_leaves_a_slot_to_another() {
+    with_model(|model| {
+        let (mut scheduler, status) = scheduler(model, Setup::new(3));
+        let many: Vec<_> = (0..5).map(|i| request(tokens(i, 20 + i), 60)).collect();
+        let answers = submit_together(&mut scheduler, &status, many.clone());
+        step_while(&mut scheduler, || answers[2].tokens().len() < 10);
+        let other = request(tokens(9, 30), 20);
+        let inbox = submit(&mut scheduler, other.clone());
+        step_while(&mut scheduler, || inbox.outcome().is_none());
+        assert!(answers.iter().all(|answer| answer.outcome().is_none()));
+        assert_eq!(inbox.tokens(), alone(other));
+        finish(&mut scheduler);
+        for (request, answer) in many.into_iter().zip(answers) {
+            // None of its tokens is computed twice.
+            let timings = answer.outcome().unwrap().timings;
+            assert_eq!(timings.reused + timings.read, request.prompt.len());
+            assert_eq!(answer.tokens(), alone(request));
+        }
+        let computed: u64 = status.state().slot_steps;
+        assert!(computed <= 5 * 60 + 20 + 6, "{computed}");
+    });
+}
+
+#[test]
+fn waiting_requests_take_turns_however_many_answers_they_have() {
+    with_model(|model| {
+        let (mut scheduler, status) = scheduler(model, Setup::new(2));
+        let answers = |first: usize| (0..4).map(move |i| request(tokens(first + i, 20), 10));
+        let first = submit_together(&mut scheduler, &status, answers(0));
+        let second = submit_together(&mut scheduler, &status, answers(10));
+        let ended = |all: &[Inbox]| all.iter().filter(|inbox| inbox.outcome().is_some()).count();
+        step_while(&mut scheduler, || {
+            let counts = [&first, &second].map(|all| ended(all));
+            assert!(counts[0].abs_diff(counts[1]) < 2, "{counts:?}");
+            counts != [4, 4]
+        });
+    });
+}
+
+#[test]
+fn a_displaced_answer_stops_with_its_client_and_with_the_scheduler() {
+    with_model(|model| {
+        let (mut scheduler, status) = scheduler(model, Setup::new(2));
+        let many = (0..2).map(|i| request(tokens(i, 20), 200));
+        let answers = submit_together(&mut scheduler, &status, many);
+        step_while(&mut scheduler, || answers[1].tokens().is_empty());
+        let other = submit(&mut scheduler, request(tokens(9, 30), 100));
+        step_while(&mut scheduler, || other.tokens().is_empty());
+        answers[1].close();
+        answers[0].close();
+        step_while(&mut scheduler, || other.outcome().is_none());
+        assert!(scheduler.is_idle());
     });
 }
