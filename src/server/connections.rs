@@ -1,17 +1,13 @@
 //! Accepts and serves connections, and closes them when the client is too slow.
 
-use std::{
-    future::poll_fn,
-    io,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+mod timed;
 
-use axum::Router;
+use std::{future::poll_fn, io::ErrorKind, pin::Pin, sync::Arc, time::Duration};
+
+use axum::{Router, extract::Request, response::Response};
 use hyper::{
-    server::conn::http1::{self, Parts},
+    body::Incoming,
+    server::conn::http1,
     service::{Service, service_fn},
 };
 use hyper_util::{
@@ -19,13 +15,14 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::AsyncWrite,
     net::{TcpListener, TcpStream},
     sync::{Semaphore, watch},
     task::JoinSet,
-    time::{Sleep, sleep},
+    time::sleep,
 };
 
+use self::timed::Timed;
 use super::app::Options;
 
 /// Delay before a failed `accept` is tried again: closed connections may have freed file
@@ -39,6 +36,16 @@ const LATE: &[u8] =
 /// Response when there are too many connections.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
                       content-length: 0\r\n\r\n";
+
+/// Interim response to a client that has ended what it sends.
+const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// Time after which a client is looked at again, which doubles up to `LOOK_MAX`.
+const LOOK: Duration = Duration::from_millis(20);
+const LOOK_MAX: Duration = Duration::from_secs(1);
+
+/// Maximum time in which a client may send what is dropped after its answer.
+const DRAIN: Duration = Duration::from_secs(5);
 
 /// Maximum connections besides running and waiting requests.
 const OTHERS_MAX: usize = 256;
@@ -100,14 +107,17 @@ async fn connection(
 ) {
     // Sends each token at once. If this fails, tokens only arrive later.
     let _ = stream.set_nodelay(true);
+    let stream = Arc::new(stream);
     let service = TowerToHyperService::new(router);
-    let service = service_fn(move |request| Box::pin(service.call(request)));
-    let stream = TokioIo::new(Timed { stream, timeout, pending: None });
+    let peer = stream.clone();
+    let service =
+        service_fn(move |request| Box::pin(answer(service.clone(), request, peer.clone())));
+    let timed = TokioIo::new(Timed::new(stream.clone(), timeout));
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(timeout);
+    builder.timer(TokioTimer::new()).header_read_timeout(timeout).half_close(true);
     // Some clients look for names of llama-server's headers as it writes them.
     builder.title_case_headers(true);
-    let mut connection = builder.serve_connection(stream, service);
+    let mut connection = builder.serve_connection(timed, service);
     let mut stopping = false;
     let result = loop {
         tokio::select! {
@@ -118,81 +128,72 @@ async fn connection(
             }
         }
     };
-    let Parts { io, read_buf, .. } = connection.into_parts();
-    let mut stream = io.into_inner();
+    let read_buf = connection.into_parts().read_buf;
     // An idle connection is closed without a response: the client would take it for the response to
     // its next request.
     if result.is_err_and(|e| e.is_timeout()) && !read_buf.is_empty() {
-        let _ = stream.stream.try_write(LATE);
+        let _ = stream.try_write(LATE);
     }
+    // Nothing else has the stream now.
+    let Some(mut stream) = Arc::into_inner(stream) else { return };
     // The client may be gone.
     let _ = poll_fn(|context| Pin::new(&mut stream).poll_shutdown(context)).await;
-}
-
-/// A connection that fails a write when the client reads nothing for `timeout`.
-struct Timed {
-    stream: TcpStream,
-    timeout: Duration,
-    /// Timer of the waiting write.
-    pending: Option<Pin<Box<Sleep>>>,
-}
-
-impl Timed {
-    /// Returns the result of a write, or an error after `timeout`.
-    fn limit<T>(
-        &mut self,
-        context: &mut Context<'_>,
-        written: Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        if written.is_ready() {
-            self.pending = None;
-            return written;
+    if !stopping {
+        tokio::select! {
+            () = drain(&stream) => {}
+            _ = stop.changed() => {}
         }
-        let timeout = self.timeout;
-        let pending = self.pending.get_or_insert_with(|| Box::pin(sleep(timeout)));
-        ready!(pending.as_mut().poll(context));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-impl AsyncRead for Timed {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+/// Answers a request, unless its client goes away before.
+async fn answer(
+    service: TowerToHyperService<Router>,
+    request: Request<Incoming>,
+    client: Arc<TcpStream>,
+) -> Result<Response, Gone> {
+    tokio::select! {
+        answer = service.call(request) => answer.map_err(|never| match never {}),
+        () = gone(&client) => Err(Gone),
     }
 }
 
-impl AsyncWrite for Timed {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.limit(context, written)
-    }
+/// The client has closed its connection.
+#[derive(Debug, thiserror::Error)]
+#[error("the client has closed its connection")]
+struct Gone;
 
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
-        self.limit(context, written)
+/// Waits until a client has closed its connection. One that has only ended what it sends still reads its
+/// answer. To tell them apart, it gets an interim response, which a closed connection resets.
+async fn gone(client: &TcpStream) {
+    loop {
+        match client.peek(&mut [0]).await {
+            Ok(0) => break,
+            // The body, or another request.
+            Ok(_) => sleep(LOOK).await,
+            Err(_) => return,
+        }
     }
+    let _ = client.try_write(INTERIM);
+    let mut interval = LOOK;
+    while matches!(client.take_error(), Ok(None)) {
+        sleep(interval).await;
+        interval = LOOK_MAX.min(2 * interval);
+    }
+}
 
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
+/// Drops what a client still sends after its answer: a connection that is closed with unread bytes is
+/// reset, and the client would lose the answer.
+async fn drain(stream: &TcpStream) {
+    let drained = async {
+        let mut buffer = vec![0; 64 << 10];
+        while stream.readable().await.is_ok() {
+            match stream.try_read(&mut buffer) {
+                Ok(bytes) if bytes > 0 => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                _ => return,
+            }
+        }
+    };
+    let _ = tokio::time::timeout(DRAIN, drained).await;
 }

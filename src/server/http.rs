@@ -1,7 +1,7 @@
 //! HTTP: routes, and the checks before a request is handled.
 
 use std::{
-    net::IpAddr,
+    net::{Ipv4Addr, Ipv6Addr},
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
@@ -187,8 +187,11 @@ fn host_permitted(host: Option<&str>, permitted: &[String]) -> bool {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     };
-    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok();
-    address
+    let is_address = match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => name.parse::<Ipv4Addr>().is_ok(),
+    };
+    is_address
         || name.eq_ignore_ascii_case("localhost")
         || permitted.iter().any(|other| other == "*" || other.eq_ignore_ascii_case(name))
 }

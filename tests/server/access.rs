@@ -137,7 +137,9 @@ fn a_key_may_have_any_letters() {
 fn requests_to_another_host_are_refused() {
     let server = serve(&["-c", "256", "--allowed-hosts", "model.example"]);
     let get = |host: &str| server.send("GET", "/health", &[("host", host)], "");
-    for host in ["evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.nip.io"] {
+    let clipped = ["[127.0.0.1", "127.0.0.1]", "[[::1]]", "[127.0.0.1]:80", "[::1", "::1]:80"];
+    let names = ["evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.nip.io"];
+    for host in names.into_iter().chain(clipped) {
         get(host).refused(403, &["Host"]);
     }
     get("model-7b.svc.example:8080").refused(

@@ -2,7 +2,7 @@
 
 use std::{
     io::{Read, Write},
-    net::TcpStream,
+    net::{Shutdown, TcpStream},
 };
 
 use serde_json::{Value, json};
@@ -393,4 +393,20 @@ fn a_body_that_is_too_large_is_refused() {
     refused("Content-Length: 1048577", "");
     let chunk = format!("{:x}\r\n{}\r\n", (1 << 20) + 1, "a".repeat((1 << 20) + 1));
     refused("Transfer-Encoding: chunked", &chunk);
+}
+
+#[test]
+fn a_client_that_sends_a_body_that_is_too_large_sees_why_it_is_refused() {
+    let server = serve(&["-c", "256", "--body-max", "1"]);
+    let body = vec![b' '; 64 << 20];
+    for _ in 0..3 {
+        let mut connection = TcpStream::connect(&server.address).unwrap();
+        let head = "POST /completion HTTP/1.1\r\nHost: localhost\r\n";
+        write!(connection, "{head}Content-Length: {}\r\n\r\n", body.len()).unwrap();
+        connection.write_all(&body).unwrap();
+        let mut answer = String::new();
+        connection.shutdown(Shutdown::Write).unwrap();
+        connection.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("at most 1 MiB"), "{answer}");
+    }
 }

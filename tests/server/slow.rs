@@ -2,12 +2,12 @@
 
 use std::{
     io::{ErrorKind, Read, Write},
-    net::TcpStream,
+    net::{Shutdown, TcpStream},
     thread,
     time::{Duration, Instant},
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::server::harness::{PATIENCE, PROMPT, Server, serve};
 
@@ -73,6 +73,65 @@ fn a_client_that_reads_nothing_is_cut_off() {
     // An answer of the same length goes to one that reads.
     let answer = json!({ "prompt": PROMPT, "n_predict": 3000 });
     assert_eq!(server.stream("/completion", answer).last().unwrap()["tokens_predicted"], 3000);
+}
+
+#[test]
+fn a_stream_that_nobody_reads_pauses_until_it_is_read() {
+    let server = serve(&["-c", "30000", "-np", "2"]);
+    let answer = json!({ "prompt": PROMPT, "n_predict": 20_000, "n_probs": 40 });
+    let mut unread = server.stream("/completion", answer);
+    let tokens = |server: &Server| server.slot(0)["n_tokens"].as_u64().unwrap();
+    let mut before = 0;
+    // Another answer has 100 steps between two looks.
+    server.wait_until(|server| {
+        server.post("/completion", json!({ "prompt": "a", "n_predict": 100 })).json();
+        let last = std::mem::replace(&mut before, tokens(server));
+        before == last && before > 0
+    });
+    // The slot is still the stream's.
+    let slot = server.slot(0);
+    assert_eq!((&slot["is_processing"], &slot["n_tokens"]), (&json!(true), &json!(before)));
+    assert_eq!(unread.by_ref().last().unwrap()["tokens_predicted"], 20_000);
+}
+
+/// Sends a request, and ends what is sent on its connection.
+fn half_closed(server: &Server, path: &str, body: &Value) -> TcpStream {
+    let mut stream = connect(server);
+    let body = body.to_string();
+    let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\n");
+    write!(stream, "{head}content-length: {}\r\n\r\n{body}", body.len()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    stream
+}
+
+#[test]
+fn a_client_that_has_ended_what_it_sends_gets_its_answer() {
+    let server = serve(&["-c", "512", "-np", "1"]);
+    for (path, body, end) in [
+        ("/completion", json!({ "prompt": PROMPT, "n_predict": 300 }), r#""truncated":false"#),
+        (
+            "/completion",
+            json!({ "prompt": PROMPT, "stream": true, "n_predict": 9 }),
+            r#""stop":true"#,
+        ),
+        ("/tokenize", json!({ "content": PROMPT }), r#""tokens":["#),
+    ] {
+        let mut answer = String::new();
+        half_closed(&server, path, &body).read_to_string(&mut answer).unwrap();
+        assert!(answer.contains("HTTP/1.1 200 ") && answer.contains(end), "{path}: {answer}");
+    }
+}
+
+#[test]
+fn an_answer_is_cancelled_when_its_client_goes_away() {
+    let server = serve(&["-c", "512", "-np", "1", "--context-shift"]);
+    let endless = json!({ "prompt": PROMPT, "n_predict": -1 });
+    let open = half_closed(&server, "/completion", &endless);
+    server.wait_until(|server| server.slot(0)["is_processing"] == true);
+    drop(open);
+    server.wait_until(|server| server.stderr().contains("end=\"cancelled\""));
+    // The slot is free.
+    server.post("/completion", json!({ "prompt": PROMPT, "n_predict": 2 })).json();
 }
 
 /// While a request waits, each interface has a value that its clients count.
