@@ -23,6 +23,7 @@ use rope_cpu::{
     batch::{self, Disk, Handle, Scheduler, Status},
     chat::Template,
     model::{Model, Pooling},
+    platform::others_may_write,
     rope::Flags,
     runtime::{self as opening, Drafts, Sequences},
     sample::Settings,
@@ -181,6 +182,13 @@ fn load(args: &Args, drafts: Drafts, server: &Server) -> Result<Option<Running>,
             .map_err(|e| named(folder, format_args!("--cache-disk: {e}")))
     });
     let disk = disk.transpose()?;
+    if let Some(folder) = on_disk.filter(|folder| others_may_write(folder)) {
+        note(format_args!(
+            "warning: --cache-disk {}: other users may write to this folder, and so change what the model \
+             answers; permit only yourself to (chmod go-w), or choose another folder",
+            folder.display()
+        ));
+    }
     if let Some(reason) = disk.as_ref().and_then(|disk| mismatch(disk.unused())) {
         note(format_args!("note: --cache-disk: not used: {reason}"));
     }

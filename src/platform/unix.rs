@@ -9,7 +9,7 @@ use std::{
     io,
     os::{
         fd::AsFd,
-        unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, symlink},
+        unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, symlink},
     },
     path::Path,
 };
@@ -60,6 +60,14 @@ pub fn advise(bytes: &[u8], reading: Reading) {
 /// If the file system cannot create it.
 pub fn create_private_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).recursive(true).create(path)
+}
+
+/// Returns whether users other than this one may create or remove files in a directory.
+pub fn others_may_write(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| {
+        let is_own = metadata.uid() == rustix::process::geteuid().as_raw();
+        !is_own || metadata.mode() & 0o022 != 0
+    })
 }
 
 /// Creates a symbolic link at `link` to `target`, a path relative to the directory of `link`.

@@ -83,6 +83,11 @@ pub fn create_private_directory(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)
 }
 
+/// Returns `false`: the folders of a user are closed to others by default.
+pub fn others_may_write(_: &Path) -> bool {
+    false
+}
+
 /// Creates a hard link at `link` to `target`, a path relative to the directory of `link`. Symbolic
 /// links need a privilege.
 ///

@@ -114,7 +114,7 @@ fn damaged_files_are_removed_and_others_are_not_touched() {
         assert!(answer["timings"]["cache_n"].as_u64().unwrap() <= 1, "{answer}");
         assert_eq!(answer["content"], expected["content"]);
     }
-    assert_eq!(server.stderr().matches("ignored and removed").count(), 3, "{}", server.stderr());
+    server.wait_until(|server| server.stderr().matches("ignored and removed").count() == 3);
     assert_eq!(files(&folder), [folder.path().join("notes")]);
     stop(server);
     assert_eq!(files(&folder).len(), 3);
@@ -237,4 +237,16 @@ fn documents_that_were_read_in_advance_are_not_read_again() {
     assert!(log.contains(&format!("{name} is ignored: the file is damaged")), "{log}");
     assert!(log.contains("not used: ") && log.contains("set --cache-type-k q8_0"), "{log}");
     assert_eq!(files(&folder).len(), 3);
+}
+
+#[test]
+fn a_folder_that_others_may_write_to_is_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let warning = "other users may write to this folder";
+    assert!(!serve(&options(&folder, &[])).stderr().contains(warning));
+    for mode in [0o770, 0o702] {
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+        let stderr = serve(&options(&folder, &[])).stderr();
+        assert!(stderr.contains(warning) && stderr.contains("chmod go-w"), "{mode:o}: {stderr}");
+    }
 }
