@@ -22,6 +22,7 @@ use crate::gguf::{
     quoted,
     writer::{Entry, Writer},
 };
+use crate::json::FileText;
 
 /// An error while quantizing a model.
 #[derive(Debug, Error)]
@@ -30,9 +31,9 @@ pub enum Error {
     #[error(transparent)]
     Metadata(#[from] MetadataError),
     #[error("tensor {tensor} has type {found}, which is not supported: use another file")]
-    Source { tensor: String, found: &'static str },
+    Source { tensor: FileText, found: &'static str },
     #[error("tensor {tensor}: row {row} has a weight that is not finite, or too large for {to}")]
-    Weight { tensor: String, row: u64, to: &'static str },
+    Weight { tensor: FileText, row: u64, to: &'static str },
     #[error("cannot write: {0}")]
     Write(#[from] io::Error),
     #[error("the file has no tensors: there is nothing to quantize")]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::limits::{ALIGNMENT_MAX, ALIGNMENT_MIN, DIMENSIONS_MAX};
-use crate::settings::Setting;
+use crate::{json::FileText, settings::Setting};
 
 /// An error while opening or reading a GGUF file.
 ///
@@ -54,7 +54,7 @@ pub enum Error {
     )]
     SplitKeys { count: u32 },
     #[error("tensor {tensor} is also in an earlier part of the model")]
-    SplitTensorTwice { tensor: String },
+    SplitTensorTwice { tensor: FileText },
     #[error(
         "metadata key split.tensors.count is {tensors}, but the {count} parts of the model hold \
          {found} tensors"
@@ -85,24 +85,24 @@ pub enum Error {
     #[error("metadata key number {index} has {bytes} bytes, more than the {max} allowed")]
     KeyLong { index: u64, bytes: u64, max: u64 },
     #[error("metadata key number {index}, {key}, is not valid UTF-8")]
-    KeyUtf8 { index: u64, key: String },
+    KeyUtf8 { index: u64, key: FileText },
     #[error("metadata key {key} appears twice")]
-    KeyTwice { key: String },
+    KeyTwice { key: FileText },
     #[error("metadata key {key} has a value of the unknown type {number}")]
-    ValueType { key: String, number: u32 },
+    ValueType { key: FileText, number: u32 },
     #[error("metadata key {key} is an array of the unknown type {number}")]
-    ElementType { key: String, number: u32 },
+    ElementType { key: FileText, number: u32 },
     #[error("metadata key {key} is an array of arrays, which is not supported")]
-    NestedArray { key: String },
+    NestedArray { key: FileText },
     #[error("metadata key {key} has a string of {bytes} bytes, but {remaining} remain in the file")]
-    StringLength { key: String, bytes: u64, remaining: u64 },
+    StringLength { key: FileText, bytes: u64, remaining: u64 },
     #[error(
         "metadata key {key} is an array of {len} values of type {element}, but {remaining} bytes \
          remain in the file"
     )]
-    ArrayLength { key: String, len: u64, element: &'static str, remaining: u64 },
+    ArrayLength { key: FileText, len: u64, element: &'static str, remaining: u64 },
     #[error("metadata key {key} is a bool of value {byte}: it must be 0 or 1")]
-    Bool { key: String, byte: u8 },
+    Bool { key: FileText, byte: u8 },
     #[error("metadata key general.alignment is {found}, where a u32 is expected")]
     AlignmentType { found: String },
     #[error(
@@ -116,51 +116,51 @@ pub enum Error {
     #[error("the name of tensor number {index} has {bytes} bytes, more than the {max} allowed")]
     NameLong { index: u64, bytes: u64, max: u64 },
     #[error("the name of tensor number {index}, {name}, is not valid UTF-8")]
-    NameUtf8 { index: u64, name: String },
+    NameUtf8 { index: u64, name: FileText },
     #[error("tensor {tensor} appears twice")]
-    NameTwice { tensor: String },
+    NameTwice { tensor: FileText },
     #[error("tensor {tensor} has {count} dimensions: it must have from 1 to {DIMENSIONS_MAX}")]
-    DimensionCount { tensor: String, count: u32 },
+    DimensionCount { tensor: FileText, count: u32 },
     #[error("tensor {tensor} has no values: its dimensions are {dims:?}")]
-    NoValues { tensor: String, dims: Vec<u64> },
+    NoValues { tensor: FileText, dims: Vec<u64> },
     #[error("tensor {tensor} is too large for any file: its dimensions are {dims:?}")]
-    Size { tensor: String, dims: Vec<u64> },
+    Size { tensor: FileText, dims: Vec<u64> },
     #[error("tensor {tensor} has the unknown type {number}")]
-    TypeUnknown { tensor: String, number: u32 },
+    TypeUnknown { tensor: FileText, number: u32 },
     #[error(
         "tensor {tensor} has type {name} ({number}), which was removed from GGUF: \
          use a file with {instead} instead"
     )]
-    TypeRemoved { tensor: String, number: u32, name: &'static str, instead: &'static str },
+    TypeRemoved { tensor: FileText, number: u32, name: &'static str, instead: &'static str },
     #[error("tensor {tensor} has type {name} ({number}), which only ik_llama.cpp reads")]
-    TypeFork { tensor: String, number: u32, name: &'static str },
+    TypeFork { tensor: FileText, number: u32, name: &'static str },
     #[error(
         "tensor {tensor}: rows of {row_len} values are not a multiple of {block_len}, the block \
          length of {name}"
     )]
-    Row { tensor: String, row_len: u64, block_len: u64, name: &'static str },
+    Row { tensor: FileText, row_len: u64, block_len: u64, name: &'static str },
     #[error(
         "tensor {tensor} has offset {offset}, which is not a multiple of the alignment, {alignment} \
          bytes"
     )]
-    Misaligned { tensor: String, offset: u64, alignment: u64 },
+    Misaligned { tensor: FileText, offset: u64, alignment: u64 },
     #[error(
         "tensor {tensor} lies outside the file: it takes {bytes} bytes at offset {offset} of \
          the data, which is {data_bytes} bytes long; is the download complete?"
     )]
-    OutOfBounds { tensor: String, offset: u64, bytes: u64, data_bytes: u64 },
+    OutOfBounds { tensor: FileText, offset: u64, bytes: u64, data_bytes: u64 },
     #[error("tensors {first} and {second} overlap")]
-    Overlap { first: String, second: String },
+    Overlap { first: FileText, second: FileText },
     #[error("{bytes} bytes follow the last tensor, more than the {max} that padding can take")]
     Trailing { bytes: u64, max: u64 },
 
     #[error("{} gives metadata key {key} twice", Setting::OVERRIDE_KV)]
-    OverrideTwice { key: String },
+    OverrideTwice { key: FileText },
     #[error(
         "{} gives metadata key {key} as {given}, but in the file it is {found}",
         Setting::OVERRIDE_KV
     )]
-    OverrideType { key: String, given: &'static str, found: String },
+    OverrideType { key: FileText, given: &'static str, found: String },
     #[error(
         "{} cannot change general.alignment, on which the tensor offsets depend",
         Setting::OVERRIDE_KV
@@ -175,18 +175,12 @@ impl Error {
     }
 }
 
-/// Returns a name from the file for a message: quoted, control characters escaped, shortened if
-/// long.
-pub(crate) fn quoted(name: &str) -> String {
-    format!("\"{}\"", escaped(name, 80).replace('"', "\\\""))
+/// Returns a name from the file for a message, in quotation marks.
+pub(crate) fn quoted(name: &str) -> FileText {
+    FileText::quoted(name)
 }
 
-/// Returns text from the file for a terminal: control characters escaped, shortened to `chars_max`
-/// characters.
+/// Returns text from the file for a terminal, shortened to `chars_max` characters.
 pub fn escaped(text: &str, chars_max: usize) -> String {
-    let end = text.char_indices().nth(chars_max).map(|(end, _)| end);
-    let shown = text[..end.unwrap_or(text.len())].escape_debug().to_string();
-    // Quotes need no escape here.
-    let shown = shown.replace("\\'", "'").replace("\\\"", "\"");
-    if end.is_some() { shown + "…" } else { shown }
+    FileText::shortened(text, chars_max).to_string()
 }

@@ -10,21 +10,22 @@ use thiserror::Error;
 
 use super::limits::KEY_BYTES_MAX;
 use super::{Error as FileError, Metadata, Value, ValueType, quoted};
+use crate::json::FileText;
 
 /// An error in the text of an override.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum Error {
     #[error("{text} is not of the form KEY=TYPE:VALUE")]
-    Form { text: String },
+    Form { text: FileText },
     #[error("the key of {text} is empty or too long")]
-    Key { text: String },
+    Key { text: FileText },
     #[error("key {key}: {given} is not a type: use int, float, bool or str")]
-    Type { key: String, given: String },
+    Type { key: FileText, given: FileText },
     #[error("key {key}: {value} is not {expected}")]
-    Value { key: String, value: String, expected: &'static str },
+    Value { key: FileText, value: FileText, expected: &'static str },
     #[error("{text}: a quoted item must end with its closing quote")]
-    Quote { text: String },
+    Quote { text: FileText },
 }
 
 /// A metadata key with the value that replaces the one in the file.

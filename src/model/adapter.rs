@@ -15,7 +15,10 @@ use rope_cpu_kernels::{DType, Matrix};
 use thiserror::Error;
 
 use super::EMBEDDINGS;
-use crate::gguf::{self, File, Gguf, Metadata, Tensor};
+use crate::{
+    gguf::{self, File, Gguf, Metadata, Tensor},
+    json::FileText,
+};
 
 /// An error while reading an adapter for a model.
 #[derive(Debug, Error)]
@@ -27,46 +30,46 @@ pub enum Error {
         "metadata key {key} is {found}, where {expected} is expected: the file is not a LoRA adapter \
          for a model of this architecture"
     )]
-    Key { key: &'static str, found: String, expected: String },
+    Key { key: &'static str, found: FileText, expected: String },
     #[error("adapters that are activated by tokens (metadata key {ACTIVATION}) are not supported")]
     Activated,
     #[error(
         "tensor {0} is not supported in an adapter: its name must end in .lora_a, .lora_b or \
          _norm.weight"
     )]
-    Unknown(String),
+    Unknown(FileText),
     #[error("tensor {0} is one of a pair, .lora_a and .lora_b: the other is missing")]
-    Unpaired(String),
+    Unpaired(FileText),
     #[error("the adapter changes tensor {0}, which the model lacks: it is for another model")]
-    NotInModel(String),
+    NotInModel(FileText),
     #[error("the adapter changes tensor {0}, which is not a matrix: this is not supported")]
-    NotMatrix(String),
+    NotMatrix(FileText),
     #[error(
         "the adapter changes tensor {0}, which is read without adapters: merge the adapter into the \
          model"
     )]
-    Fixed(String),
+    Fixed(FileText),
     #[error(
         "the adapter changes tensor {0} and not the tensors of all experts of the layer with the same \
          rank and alpha: change all of them alike, or none"
     )]
-    OneExpert(String),
+    OneExpert(FileText),
     #[error(
         "tensor {name}.lora_a has shape {a:?} and {name}.lora_b {b:?}, which do not fit the model's \
          {model:?}: the adapter is for another model"
     )]
-    Shape { name: String, a: Vec<u64>, b: Vec<u64>, model: Vec<u64> },
+    Shape { name: FileText, a: Vec<u64>, b: Vec<u64>, model: Vec<u64> },
     #[error(
         "tensor {tensor} is of type {found}, which is not supported; supported: {}",
         DType::ALL.map(DType::name).join(", ")
     )]
-    Format { tensor: String, found: &'static str },
+    Format { tensor: FileText, found: &'static str },
     #[error(
         "tensor {tensor} has {value} in row {row}: must be finite; the adapter is damaged, download it again"
     )]
-    NotFinite { tensor: String, row: usize, value: f32 },
+    NotFinite { tensor: FileText, row: usize, value: f32 },
     #[error("tensor {tensor}: {reason}")]
-    Matrix { tensor: String, reason: String },
+    Matrix { tensor: FileText, reason: String },
     #[error("the file is not a LoRA adapter: it has no tensors .lora_a and .lora_b")]
     Empty,
 }

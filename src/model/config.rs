@@ -111,10 +111,10 @@ impl Config {
         if name == MEDIA {
             return Err(Error::MediaPart);
         }
-        let mut architecture = Architecture::ALL
-            .into_iter()
-            .find(|a| a.name == name)
-            .ok_or_else(|| Error::Architecture { found: name.into() })?;
+        let mut architecture =
+            Architecture::ALL.into_iter().find(|a| a.name == name).ok_or_else(|| {
+                Error::Architecture { found: name.into(), nearest: Architecture::nearest(name) }
+            })?;
         let keys = Keys::new(metadata, architecture.name);
         if architecture.rms_by_epsilon && keys.positive(RMS_EPSILON)?.is_some() {
             architecture.norm = Norm::Rms;

@@ -4,7 +4,10 @@ use rope_cpu_kernels::DType;
 use thiserror::Error;
 
 use super::{Architecture, Place, adapter};
-use crate::{chat, gguf, kv_cache, platform::memory::Refused, rope, settings::Setting, tokenizer};
+use crate::{
+    chat, gguf, json::FileText, kv_cache, platform::memory::Refused, rope, settings::Setting,
+    tokenizer,
+};
 
 /// An error while loading a model, or while a session reads tokens.
 #[derive(Debug, Error)]
@@ -25,11 +28,10 @@ pub enum Error {
     #[error(transparent)]
     Rope(#[from] rope::Error),
     #[error(
-        "architecture {found} is not supported; the nearest supported one is {}; all: {}",
-        Architecture::nearest(found),
+        "architecture {found} is not supported; the nearest supported one is {nearest}; all: {}",
         Architecture::names()
     )]
-    Architecture { found: String },
+    Architecture { found: FileText, nearest: &'static str },
     #[error("metadata key {key} is {value}: {reason}")]
     Value { key: String, value: String, reason: String },
     #[error(
@@ -39,28 +41,28 @@ pub enum Error {
     #[error("tensor token_embd.weight has {rows} rows: must be at most {max}")]
     Vocabulary { rows: u64, max: u64 },
     #[error("tensor {0} is missing")]
-    MissingTensor(String),
+    MissingTensor(FileText),
     #[error("tensor {tensor} has shape {found:?}, where {expected:?} is expected")]
-    Shape { tensor: String, found: Vec<u64>, expected: Vec<u64> },
+    Shape { tensor: FileText, found: Vec<u64>, expected: Vec<u64> },
     #[error(
         "tensor {0} is not supported in a model of this architecture: results without it would be \
          wrong"
     )]
-    UnusedTensor(String),
+    UnusedTensor(FileText),
     #[error(
         "tensor {tensor} is of type {found}, which is not supported; supported: {}",
         DType::ALL.map(DType::name).join(", ")
     )]
-    Format { tensor: String, found: String },
+    Format { tensor: FileText, found: String },
     #[error("tensor {tensor} is of type {found}, where f32 is expected")]
-    NotF32 { tensor: String, found: String },
+    NotF32 { tensor: FileText, found: String },
     #[error(
         "tensor {tensor} has {value} at index {index}: must be finite; the file is damaged, download it \
          again or compare its checksum"
     )]
-    TensorNotFinite { tensor: String, index: usize, value: f32 },
+    TensorNotFinite { tensor: FileText, index: usize, value: f32 },
     #[error("tensor {tensor}: {reason}")]
-    Matrix { tensor: String, reason: String },
+    Matrix { tensor: FileText, reason: String },
     #[error("token {token} is not in the model's vocabulary of {vocabulary}")]
     Token { token: u32, vocabulary: usize },
     #[error("the context of {context} tokens is full: {used} are in use, {more} more do not fit")]

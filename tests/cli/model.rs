@@ -6,7 +6,11 @@ use std::{
 };
 
 use crate::cli::{Run, finish, rope_cpu, run, smollm2};
-use rope_cpu_testing::reader::{tiny_reader, tiny_with_vision};
+use rope_cpu_testing::{
+    builder::{Builder, STRING, string},
+    reader::{tiny_reader, tiny_with_tensor, tiny_with_vision},
+};
+use tempfile::NamedTempFile;
 
 /// Runs the model greedily to continue the text of `-p`.
 fn likeliest(model: &str, options: &[&str]) -> Run {
@@ -269,4 +273,38 @@ fn a_second_model_is_refused() {
         let run = run(&[command, &["-m", "a.gguf", "-m", "b.gguf"]].concat());
         run.refused(2, &["-m is given twice, as a.gguf and b.gguf", "remove one of them"]);
     }
+}
+
+/// OSC 0 would set the title of the terminal.
+#[test]
+fn escapes_of_a_file_do_not_reach_the_terminal() {
+    let text = "x\x1b]0;title\x07\u{9b}2J\u{202e}";
+    let key = |name: &str| Builder::new().key(name, STRING, string(text)).file();
+    let tensor = tiny_with_tensor(7, text);
+    let plain = tiny_reader(7, true);
+    let template = format!("{{{{ raise_exception('{text}') }}}}");
+    let architecture = key("general.architecture");
+    let unknown = format!("{{{{ '{text}' | no_filter }}}}");
+    let of = |file: &NamedTempFile| file.path().to_str().unwrap().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("q.gguf").to_str().unwrap().to_string();
+    let generate = ["-p", "a", "-n", "1"];
+    for (file, args) in [
+        (&tensor, &["-m", "FILE", generate[0], generate[1]][..]),
+        (&architecture, &["-m", "FILE", generate[0], generate[1]]),
+        (&plain, &["-m", "FILE", "-p", "a", "-n", "1", "--chat-template", &template]),
+        (&plain, &["-m", "FILE", "-p", "a", "-n", "1", "--chat-template", &unknown]),
+        (&tensor, &["inspect", "FILE"]),
+        (&architecture, &["inspect", "FILE"]),
+        (&tensor, &["quantize", "FILE", &target, "q8_0"]),
+        (&tensor, &["rope", "explain", "-m", "FILE"]),
+    ] {
+        let args: Vec<_> = args.iter().map(|arg| arg.replace("FILE", &of(file))).collect();
+        let Run { stdout, stderr, .. } = run(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        let shown = stdout + &stderr;
+        let is_raw = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(!shown.contains(is_raw), "{args:?}: {shown:?}");
+    }
+    let shown = run(&["-m", &of(&tensor), "-p", "a"]).stderr;
+    assert!(shown.contains(r"tensor x\u{1b}]0;title\u{7}\u{9b}2J\u{202e}"), "{shown}");
 }

@@ -25,6 +25,7 @@ use minijinja::{Environment, Error, ErrorKind, Value, syntax::SyntaxConfig};
 
 use meter::{Meter, Text};
 use program::Program;
+use rope_cpu_json::FileText;
 
 /// Steps after which a template counts as endless. The largest templates need a few thousand for a
 /// message.
@@ -112,6 +113,9 @@ fn run<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Fai
     })
 }
 
+/// Maximum characters of a reason.
+const REASON_MAX: usize = 2000;
+
 /// Why there is no text.
 #[derive(Debug)]
 pub(super) struct Failure {
@@ -125,7 +129,7 @@ impl Failure {
         let mut source = std::error::Error::source(error);
         while let Some(error) = source {
             if let Some(Refusal(message)) = error.downcast_ref() {
-                return Self { refused: true, reason: message.clone() };
+                return Self { refused: true, reason: shown(message) };
             }
             source = error.source();
         }
@@ -140,8 +144,13 @@ impl Failure {
         if let Some(line) = error.line() {
             reason = format!("{reason} (line {line})");
         }
-        Self { refused: false, reason }
+        Self { refused: false, reason: shown(&reason) }
     }
+}
+
+/// Returns a reason for a message: it may have texts of the template.
+fn shown(reason: &str) -> String {
+    FileText::shortened(reason, REASON_MAX).to_string()
 }
 
 impl fmt::Display for Failure {

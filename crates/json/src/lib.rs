@@ -1,4 +1,8 @@
-//! Parses JSON, for the whole program.
+//! Parses JSON, and shows text of files, for the whole program.
+
+mod file_text;
+
+pub use file_text::FileText;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Number, Value};

@@ -77,7 +77,13 @@ pub fn tiny_reader(seed: u32, bos: bool) -> NamedTempFile {
 /// The model of [`tiny_reader`] with a tensor of a vision part.
 #[allow(dead_code, reason = "for the tests of the command line")]
 pub fn tiny_with_vision(seed: u32) -> NamedTempFile {
-    reader(seed, true, |_| true).append("v.blk.0.ln1.weight", &[512], 0, [0; 2048]).file()
+    tiny_with_tensor(seed, "v.blk.0.ln1.weight")
+}
+
+/// The model of [`tiny_reader`] with a tensor of zeros that it does not need.
+#[allow(dead_code, reason = "for the tests of the command line")]
+pub fn tiny_with_tensor(seed: u32, name: &str) -> NamedTempFile {
+    reader(seed, true, |_| true).append(name, &[512], 0, [0; 2048]).file()
 }
 
 /// The model of [`tiny_reader`] with suppressed tokens.

@@ -59,7 +59,7 @@ impl<'g, 'a> TensorReader<'g, 'a> {
         let mut changed = self.adapters.iter().flat_map(|adapter| adapter.additions.keys());
         if let Some(name) = changed.find(|name| used.contains(**name) && !adapted.contains(**name))
         {
-            return Err(adapter::Error::Fixed(name.to_string()).into());
+            return Err(adapter::Error::Fixed(name.into()).into());
         }
         let unused = self
             .gguf
@@ -197,7 +197,7 @@ impl<'g, 'a> TensorReader<'g, 'a> {
             return Ok(all);
         }
         if !self.has(&format!("{name}.0")) {
-            return Err(Error::MissingTensor(format!("{together}.weight")));
+            return Err(Error::MissingTensor(format!("{together}.weight").into()));
         }
         let name = |expert: usize| format!("{name}.{expert}");
         let all = (0..count).map(|i| self.linear(&name(i), rows, columns));
@@ -210,7 +210,7 @@ impl<'g, 'a> TensorReader<'g, 'a> {
             None => Ok(all),
             Some(other) => {
                 let changed = if all[other].low_rank.is_empty() { 0 } else { other };
-                Err(adapter::Error::OneExpert(format!("{}.weight", name(changed))).into())
+                Err(adapter::Error::OneExpert(format!("{}.weight", name(changed)).into()).into())
             }
         }
     }
@@ -225,7 +225,7 @@ impl<'g, 'a> TensorReader<'g, 'a> {
     ) -> Result<Vec<SegmentTensors<'a>>, Error> {
         let weight = format!("{name}.weight");
         self.refuse_adapters(&weight)?;
-        self.stacked(name, count, rows, columns)?.ok_or(Error::MissingTensor(weight))
+        self.stacked(name, count, rows, columns)?.ok_or_else(|| Error::MissingTensor(weight.into()))
     }
 
     /// Refuses adapters of a tensor.
@@ -262,7 +262,7 @@ impl<'g, 'a> TensorReader<'g, 'a> {
         let biases = self.find(&format!("{name}.bias"), &[rows, count])?.map(vector).transpose()?;
         let low_rank = self.low_rank(&together);
         let whole = Matrix::new(dtype(tensor)?, rows * count, columns, tensor.bytes)
-            .map_err(|reason| Error::Matrix { tensor: together, reason })?;
+            .map_err(|reason| Error::Matrix { tensor: together.into(), reason })?;
         let one = |i| SegmentTensors {
             matrix: whole.part(i * rows..(i + 1) * rows),
             scale: scales.map_or(1.0, |scales| scales[i]),
