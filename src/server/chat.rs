@@ -16,6 +16,7 @@ use super::{
     echoes::{self, Asked},
     error::ApiError,
     grammars::{self, Given},
+    owner::Owner,
     parameters::{Limit, Parameters, Shared},
     read::{Failure, Read, Shape, elements, of_value},
     reasoning, volatile,
@@ -144,7 +145,7 @@ impl Rendered {
     /// If the model has no tokenizer.
     pub fn tokens(&self, app: &App) -> Result<Vec<Token>, ApiError> {
         let tokenizer = app.tokenizer()?;
-        let tokens = app.echoes.encode(tokenizer, &self.text);
+        let tokens = app.echoes.encode(Owner::current(), tokenizer, &self.text);
         if let Some((index, line)) = &self.changed
             && let Some((before, _)) = self.text.split_once(line.as_str())
         {

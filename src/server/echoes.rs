@@ -28,6 +28,7 @@ use sha2::{Digest, Sha256};
 use super::{
     blocks::{Kind, Reader, calls, text},
     chat::Rendered,
+    owner::Owner,
 };
 
 /// Maximum tokens of all remembered answers. They take 4 MiB.
@@ -36,7 +37,7 @@ const TOKENS_MAX: usize = 1 << 20;
 /// Maximum remembered answers.
 const ANSWERS_MAX: usize = 1 << 12;
 
-/// The hash of a prompt's text up to the end of an answer.
+/// The hash of an owner, and of a prompt's text up to the end of an answer.
 type Key = [u8; 32];
 
 /// The remembered answers. The least recently used ones are forgotten first.
@@ -70,11 +71,11 @@ pub struct Asked {
 }
 
 impl Echoes {
-    /// Returns the tokens of a conversation, with the generated tokens of its answers.
-    pub fn encode(&self, tokenizer: &Tokenizer<'_>, prompt: &str) -> Vec<Token> {
+    /// Returns the tokens of a conversation, with the generated tokens of its owner's answers.
+    pub fn encode(&self, owner: Owner, tokenizer: &Tokenizer<'_>, prompt: &str) -> Vec<Token> {
         // An answer may end within a character.
         let prompt = prompt.as_bytes();
-        let found = if tokenizer.adds_eos() { Vec::new() } else { self.find(prompt) };
+        let found = if tokenizer.adds_eos() { Vec::new() } else { self.find(owner, prompt) };
         let mut tokens = Vec::new();
         let mut done = 0;
         for (range, generated) in found {
@@ -100,11 +101,11 @@ impl Echoes {
     }
 
     /// Returns the remembered answers within a prompt, in order.
-    fn find(&self, prompt: &[u8]) -> Vec<(Range<usize>, Vec<Token>)> {
+    fn find(&self, owner: Owner, prompt: &[u8]) -> Vec<(Range<usize>, Vec<Token>)> {
         let mut ends: Vec<_> = self.lock().by_text.values().map(|one| one.range.end).collect();
         ends.sort_unstable();
         ends.dedup();
-        let (mut hash, mut done) = (Sha256::new(), 0);
+        let (mut hash, mut done) = (hash_of(owner), 0);
         let mut keys = Vec::new();
         // Without the lock, since prompts may be long.
         for end in ends.into_iter().take_while(|end| *end <= prompt.len()) {
@@ -117,9 +118,9 @@ impl Echoes {
     }
 
     /// Remembers the tokens of an answer, which has the bytes `range` of a conversation's text.
-    fn remember(&self, text: &[u8], range: Range<usize>, tokens: Vec<Token>) {
+    fn remember(&self, owner: Owner, text: &[u8], range: Range<usize>, tokens: Vec<Token>) {
         let Some(until) = text.get(..range.end) else { return };
-        let key = Sha256::digest(until).into();
+        let key = hash_of(owner).chain_update(until).finalize().into();
         let mut answers = self.lock();
         answers.uses += 1;
         answers.tokens += tokens.len();
@@ -153,18 +154,24 @@ impl Answers {
     }
 }
 
+/// Starts the hash of a text of this owner.
+fn hash_of(owner: Owner) -> Sha256 {
+    Sha256::new_with_prefix(owner.0.to_le_bytes())
+}
+
 /// Remembers the answers to a conversation, once they are complete.
 #[derive(Clone)]
 pub struct Listener {
+    owner: Owner,
     rendered: Arc<Rendered>,
     model: Model,
     echoes: Arc<Echoes>,
 }
 
 impl Listener {
-    /// Creates a listener for the answers to a conversation.
+    /// Creates a listener for the answers to the conversation of the current request.
     pub fn new(rendered: Arc<Rendered>, model: Model, echoes: Arc<Echoes>) -> Self {
-        Listener { rendered, model, echoes }
+        Listener { owner: Owner::current(), rendered, model, echoes }
     }
 
     /// Remembers an answer, unless the template renders it in other words: some leave out its
@@ -180,7 +187,7 @@ impl Listener {
         let Some(len) = same_words(after.as_bytes(), &generated).filter(|len| *len > 0) else {
             return;
         };
-        self.echoes.remember(text.as_bytes(), prompt.len()..prompt.len() + len, tokens);
+        self.echoes.remember(self.owner, text.as_bytes(), prompt.len()..prompt.len() + len, tokens);
     }
 
     /// Returns an answer as the message that a client sends back.
@@ -307,18 +314,19 @@ mod tests {
         let texts: Vec<_> = (0..=ANSWERS_MAX).map(|number| format!("prompt {number:06}")).collect();
         for (number, text) in texts.iter().enumerate() {
             if number == ANSWERS_MAX {
-                assert_eq!(echoes.find(texts[0].as_bytes()), [(7..13, vec![1, 2])]);
+                assert_eq!(echoes.find(Owner(0), texts[0].as_bytes()), [(7..13, vec![1, 2])]);
             }
-            echoes.remember(text.as_bytes(), 7..13, vec![1, 2]);
+            echoes.remember(Owner(0), text.as_bytes(), 7..13, vec![1, 2]);
         }
-        assert_eq!(echoes.find(texts[0].as_bytes()).len(), 1);
-        assert_eq!(echoes.find(texts[1].as_bytes()), []);
+        assert_eq!(echoes.find(Owner(0), texts[0].as_bytes()).len(), 1);
+        assert_eq!(echoes.find(Owner(1), texts[0].as_bytes()), []);
+        assert_eq!(echoes.find(Owner(0), texts[1].as_bytes()), []);
         assert_eq!(echoes.lock().tokens, 2 * ANSWERS_MAX);
         // One long answer takes the place of all others, and a longer one is not remembered.
-        echoes.remember(b"long", 2..4, vec![3; TOKENS_MAX]);
-        assert_eq!(echoes.find(texts[0].as_bytes()), []);
-        assert_eq!(echoes.find(b"long").len(), 1);
-        echoes.remember(b"longer", 2..6, vec![3; TOKENS_MAX + 1]);
-        assert_eq!((echoes.find(b"longer"), echoes.lock().tokens), (vec![], 0));
+        echoes.remember(Owner(0), b"long", 2..4, vec![3; TOKENS_MAX]);
+        assert_eq!(echoes.find(Owner(0), texts[0].as_bytes()), []);
+        assert_eq!(echoes.find(Owner(0), b"long").len(), 1);
+        echoes.remember(Owner(0), b"longer", 2..6, vec![3; TOKENS_MAX + 1]);
+        assert_eq!((echoes.find(Owner(0), b"longer"), echoes.lock().tokens), (vec![], 0));
     }
 }
