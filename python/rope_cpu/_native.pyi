@@ -113,6 +113,7 @@ class Model:
         cache_type_v: str,
         threads: int | None,
         ubatch_size: int,
+        memory_check: bool,
         override_kv: list[str],
         lora: list[tuple[str, float]],
     ) -> Self: ...

@@ -86,6 +86,7 @@ class Model:
         cache_type_v: str = "f16",
         threads: int | None = None,
         ubatch_size: int = 512,
+        memory_check: bool = True,
         override_kv: Sequence[str] = (),
         lora: Sequence[str | os.PathLike[str] | tuple[str | os.PathLike[str], float]] = (),
         **rope_options: Unpack[RopeOptions],
@@ -102,6 +103,7 @@ class Model:
             cache_type_v: The type of the values.
             threads: The number of threads, from 1 to 1024. By default one per performance core.
             ubatch_size: The maximum tokens of a prompt that are computed in one pass.
+            memory_check: Whether a model that does not fit in memory is an error.
             override_kv: Metadata that replaces the file's, as `KEY=TYPE:VALUE`.
             lora: Files of adapters, or pairs of a file and its scale.
             **rope_options: Further RoPE settings: see `rope_cpu.rope.settings()`.
@@ -109,6 +111,7 @@ class Model:
         Raises:
             FileNotFoundError: If there is no such file.
             ValueError: If an argument is invalid.
+            MemoryError: If the model with its context does not fit in memory.
             rope_cpu.Error: If the file is invalid or not supported.
         """
         _options.in_range("ctx", ctx, 1, _options.CTX_MAX)
@@ -128,6 +131,7 @@ class Model:
             cache_type_v=cache_type_v,
             threads=threads,
             ubatch_size=ubatch_size,
+            memory_check=memory_check,
             override_kv=list(override_kv),
             lora=[(os.fspath(path), scale) for path, scale in pairs],
         )
@@ -177,6 +181,11 @@ class Model:
     def trained_ctx(self) -> int:
         """The context in tokens that the model was trained for."""
         return int(self._properties["trained_ctx"])
+
+    @property
+    def memory(self) -> int:
+        """The memory in bytes that the model with a full context needs."""
+        return int(self._properties["memory"])
 
     @property
     def vocabulary(self) -> int:

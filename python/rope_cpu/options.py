@@ -68,6 +68,7 @@ class OpenOptions(RopeOptions, total=False):
     cache_type_v: str
     threads: int | None
     ubatch_size: int
+    memory_check: bool
     override_kv: Sequence[str]
     lora: Sequence[str | os.PathLike[str] | tuple[str | os.PathLike[str], float]]
 
@@ -140,7 +141,7 @@ _SAMPLING = {
 }
 _ROPE = {name for name, _ in _native.rope_settings()}
 #: Arguments of `Model.open` that a call does not have.
-_OPENING = {"cache_type_k", "cache_type_v", "context_shift", "lora", "override_kv", "threads", "ubatch_size"} | _ROPE
+_OPENING = set(OpenOptions.__annotations__) - {"ctx", "rope"} - set(RopeOptions.__annotations__) | _ROPE
 #: The maximum of a context.
 CTX_MAX = 4_194_304
 

@@ -4,9 +4,11 @@ use std::{fmt::Display, io};
 
 use pyo3::{
     PyErr, create_exception,
-    exceptions::{PyException, PyFileNotFoundError, PyPermissionError, PyValueError},
+    exceptions::{
+        PyException, PyFileNotFoundError, PyMemoryError, PyPermissionError, PyValueError,
+    },
 };
-use rope_cpu::{generate, gguf, model, settings};
+use rope_cpu::{generate, gguf, model, runtime, settings};
 
 create_exception!(
     rope_cpu,
@@ -39,6 +41,17 @@ pub fn of_model(error: model::Error) -> PyErr {
         | model::Error::LearnedPositions { .. }
         | model::Error::TextTooLong { .. } => PyValueError::new_err(message),
         _ => Error::new_err(message),
+    }
+}
+
+/// Returns the exception for a model that cannot be opened with some settings.
+pub fn of_plan(error: runtime::Error) -> PyErr {
+    match error {
+        runtime::Error::Model(error) => of_model(error),
+        runtime::Error::TooLarge(error) => PyMemoryError::new_err(with_keywords(&format!(
+            "{error} To try anyway: memory_check=False"
+        ))),
+        error => invalid(error),
     }
 }
 

@@ -10,8 +10,8 @@ use std::{
 use pyo3::PyResult;
 use rope_cpu::{
     constraint::{self, Vocabulary},
-    model::{Engine, Model, Options, Session},
-    rope::{Flags, Plan, Rope},
+    model::{Engine, Model, Session},
+    runtime::{Plan, Settings},
     tokenizer::Tokenizer,
 };
 
@@ -24,22 +24,12 @@ use crate::{
 pub struct Loaded {
     /// The model.
     pub model: Model,
-    /// The options of engines.
-    pub options: Options,
-    /// The RoPE plan.
+    /// The plan of its sessions and engines.
     pub plan: Plan,
     /// The settings that led to the plan.
-    pub opening: Opening,
+    pub settings: Settings,
     vocabulary: OnceLock<Vocabulary>,
     session: Mutex<Slot>,
-}
-
-/// The context and the RoPE settings that a caller gave.
-pub struct Opening {
-    /// The context in tokens.
-    pub ctx: Option<usize>,
-    /// The RoPE settings.
-    pub flags: Flags,
 }
 
 /// The session of a model, which one call at a time uses, with the process of its threads.
@@ -58,9 +48,9 @@ pub struct Borrowed {
 
 impl Loaded {
     /// Returns a model without a session yet.
-    pub fn new(model: Model, options: Options, plan: Plan, opening: Opening) -> Self {
+    pub fn new(model: Model, plan: Plan, settings: Settings) -> Self {
         let (vocabulary, session) = (OnceLock::new(), Mutex::new(Slot::New));
-        Loaded { model, options, plan, opening, vocabulary, session }
+        Loaded { model, plan, settings, vocabulary, session }
     }
 
     /// Returns the tokenizer.
@@ -79,8 +69,7 @@ impl Loaded {
 
     /// Creates an engine with an empty cache.
     pub fn engine(&self) -> PyResult<Engine> {
-        let rope = Rope::new(self.plan.clone());
-        Engine::new(&self.model, rope, self.options.clone()).map_err(of_model)
+        self.plan.engine(&self.model).map_err(of_model)
     }
 
     /// Borrows the session, until the result is dropped.
@@ -93,8 +82,7 @@ impl Loaded {
         let session = match mem::replace(&mut *slot, Slot::InUse(process)) {
             Slot::Idle(session, _) => Ok(session),
             Slot::New => {
-                let rope = Rope::new(self.plan.clone());
-                let session = Session::new(&self.model, rope, self.options.clone());
+                let session = self.plan.session(&self.model);
                 session.map(Box::new).map_err(|error| {
                     *slot = Slot::New;
                     of_model(error)

@@ -10,20 +10,17 @@ use rope_cpu::{
     Token,
     gguf::{Override, Value},
     kv_cache::CacheType,
-    model::{
-        self, OpenOptions, Options,
-        memory::{Request, Shape},
-    },
-    platform,
-    rope::{self, Sourced},
-    threads::Workers,
+    model::{self, OpenOptions},
+    platform::processors::{Threads, default_threads},
+    rope::Sourced,
+    runtime::{self, Settings},
     tokenizer::{Ends, Special, Tokenizer},
 };
 
 use crate::{
-    errors::{invalid, of_model},
-    loaded::{Loaded, Opening},
-    rope::{Plan, Settings, flags},
+    errors::{invalid, of_model, of_plan},
+    loaded::Loaded,
+    rope::{Method, Plan, flags},
 };
 
 /// An open model.
@@ -35,7 +32,7 @@ pub struct Model {
 #[pymethods]
 impl Model {
     #[new]
-    #[pyo3(signature = (path, *, ctx, rope, settings, context_shift, cache_type_k, cache_type_v, threads, ubatch_size, override_kv, lora))]
+    #[pyo3(signature = (path, *, ctx, rope, settings, context_shift, cache_type_k, cache_type_v, threads, ubatch_size, memory_check, override_kv, lora))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments, which the package checks")]
     fn new(
         py: Python<'_>,
@@ -48,10 +45,11 @@ impl Model {
         cache_type_v: &str,
         threads: Option<usize>,
         ubatch_size: usize,
+        memory_check: bool,
         override_kv: Vec<String>,
         lora: Vec<(PathBuf, f32)>,
     ) -> PyResult<Self> {
-        let flags = flags(rope.as_deref(), &settings, context_shift)?;
+        let rope = flags(rope.as_deref(), &settings, context_shift)?;
         let cache_type = |name: &str| name.parse::<CacheType>().map_err(invalid);
         let (keys, values) = (cache_type(cache_type_k)?, cache_type(cache_type_v)?);
         let overrides = override_kv.iter().map(|text| text.parse::<Override>());
@@ -60,27 +58,36 @@ impl Model {
         let options = lora.into_iter().fold(options, |o, (path, scale)| o.adapter(path, scale));
         let model = py.detach(|| options.open(path)).map_err(of_model)?;
 
-        let threads =
-            threads.map_or_else(|| platform::processors::default_threads().workers, Workers::from);
-        let trained = model.config().context_train;
-        let options =
-            Options { micro_batch: ubatch_size, keys, values, threads, ..Options::new(trained) };
-        Model::planned(model, Opening { ctx, flags }, options)
+        let given =
+            |count: usize| Threads { workers: count.into(), reason: format!("threads={count}") };
+        let settings = Settings {
+            context: ctx.map(|ctx| Sourced::given(ctx, "ctx")),
+            rope,
+            keys,
+            values,
+            micro_batch: ubatch_size,
+            threads: threads.map_or_else(default_threads, given),
+            must_fit: memory_check,
+            ..Settings::default()
+        };
+        Model::planned(model, settings)
     }
 
     /// Returns the model with another context or other RoPE settings, and with a cache of its own. An
     /// argument that is `None` keeps the setting that the model was opened with.
-    fn with_context(&self, ctx: Option<usize>, rope: Option<Settings>) -> PyResult<Self> {
+    fn with_context(&self, ctx: Option<usize>, rope: Option<Method>) -> PyResult<Self> {
         let loaded = self.loaded()?;
-        let Loaded { model, options, opening, .. } = &*loaded;
-        let flags = match rope {
-            Some((rope, settings)) => {
-                flags(rope.as_deref(), &settings, opening.flags.context_shift)?
-            }
-            None => opening.flags.clone(),
-        };
-        let opening = Opening { ctx: ctx.or(opening.ctx), flags };
-        Model::planned(model.clone(), opening, options.clone())
+        let mut settings = loaded.settings.clone();
+        if let Some((rope, given)) = rope {
+            settings.rope = flags(rope.as_deref(), &given, settings.rope.context_shift)?;
+        }
+        if let Some(ctx) = ctx {
+            settings.context = Some(Sourced::given(ctx, "ctx"));
+        }
+        // Both contexts share the weights.
+        let need = loaded.plan.need();
+        settings.taken = need.total() - need.weights;
+        Model::planned(loaded.model.clone(), settings)
     }
 
     /// Frees the model once no stream uses it.
@@ -90,16 +97,17 @@ impl Model {
 
     /// Sizes and names: of the context, the vocabulary, the embeddings, the threads, the file.
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let Loaded { model, options, .. } = &*self.loaded()?;
+        let Loaded { model, plan, settings, .. } = &*self.loaded()?;
         let config = model.config();
         let properties = PyDict::new(py);
         properties.set_item("path", model.path())?;
         properties.set_item("architecture", config.architecture.name)?;
-        properties.set_item("ctx", options.context)?;
+        properties.set_item("ctx", plan.context.value)?;
         properties.set_item("trained_ctx", config.context_train)?;
         properties.set_item("vocabulary", config.vocabulary)?;
         properties.set_item("embedding", config.embedding)?;
-        properties.set_item("threads", options.threads.answers)?;
+        properties.set_item("threads", settings.threads.workers.answers)?;
+        properties.set_item("memory", plan.need().total())?;
         let tokenizer = model.tokenizer().ok();
         properties.set_item("bos", tokenizer.and_then(Tokenizer::bos))?;
         properties.set_item("eos", tokenizer.and_then(Tokenizer::eos))?;
@@ -124,7 +132,7 @@ impl Model {
 
     /// The RoPE plan.
     fn plan(&self) -> PyResult<Plan> {
-        Ok(Plan(self.loaded()?.plan.clone()))
+        Ok(Plan(self.loaded()?.plan.rope.clone()))
     }
 
     /// The tokens of a text.
@@ -155,21 +163,11 @@ impl Model {
 }
 
 impl Model {
-    /// Chooses the context and plans RoPE, for the options except the context.
-    fn planned(model: model::Model, opening: Opening, options: Options) -> PyResult<Self> {
-        let request = Request {
-            context: model.config().context_train,
-            rolling: opening.flags.rolls(),
-            ..Request::of(&options)
-        };
-        let context = context(&model, opening.ctx, &request, options.threads.most());
-        let plan = model.rope_plan(&opening.flags, context.clone()).map_err(invalid)?;
-        let mut options = Options { context: context.value, ..options };
-        if !model.config().causal {
-            // An encoder reads a text in one pass.
-            options.micro_batch = options.micro_batch.max(context.value);
-        }
-        let loaded = Arc::new(Loaded::new(model, options, plan, opening));
+    /// Plans the memory and RoPE, and checks that the model fits.
+    fn planned(model: model::Model, settings: Settings) -> PyResult<Self> {
+        let plan = runtime::Plan::new(&model, &settings).map_err(of_plan)?;
+        plan.check().map_err(of_plan)?;
+        let loaded = Arc::new(Loaded::new(model, plan, settings));
         Ok(Model { loaded: RwLock::new(Some(loaded)) })
     }
 
@@ -177,31 +175,5 @@ impl Model {
     pub fn loaded(&self) -> PyResult<Arc<Loaded>> {
         let loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner).clone();
         loaded.ok_or_else(|| invalid("the model is closed: open it again"))
-    }
-}
-
-/// Returns the context: as given, or as trained if that fits in memory.
-fn context(
-    model: &model::Model,
-    given: Option<usize>,
-    request: &Request,
-    threads: usize,
-) -> Sourced<usize> {
-    let config = model.config();
-    if let Some(context) = given {
-        return Sourced::given(context, "ctx");
-    }
-    let key = format!("{}.context_length", config.architecture.name);
-    let trained = Sourced::key(config.context_train, model.metadata().origin(&key));
-    let shape = Shape::of(model, model.resident_bytes() + model.adapters_bytes(), threads, false);
-    let fitting = platform::memory::available()
-        .map(|available| shape.default_context(request, trained.value, available.bytes))
-        .filter(|fitting| *fitting < trained.value);
-    match fitting {
-        Some(value) => {
-            let origin = rope::Origin::Computed("the largest that fits in memory");
-            Sourced { value, origin }
-        }
-        None => trained,
     }
 }

@@ -17,7 +17,7 @@ pub fn rope_settings() -> Vec<(&'static str, &'static str)> {
 }
 
 /// A method's text, and further settings by name.
-pub type Settings = (Option<String>, Vec<(String, String)>);
+pub type Method = (Option<String>, Vec<(String, String)>);
 
 /// Returns the settings of a method's text and of the given names and values.
 pub fn flags(

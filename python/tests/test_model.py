@@ -374,6 +374,13 @@ def test_calls_from_threads_wait_for_each_other(model):
     assert len(answers) == 3 and len(set(answers)) == 1
 
 
+def test_memory_is_checked_before_it_is_allocated(path):
+    with pytest.raises(MemoryError, match="needs .* but .* is available.*memory_check=False"):
+        Model(path, ctx=4_194_304, rope="linear")
+    with Model(path, ctx=2048) as model:
+        assert model.memory > path.stat().st_size
+
+
 def test_properties_and_metadata(model, path):
     assert (model.path, model.ctx, model.trained_ctx) == (str(path), 2048, 8192)
     assert (model.architecture, model.threads) == ("llama", 1)
