@@ -32,6 +32,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`runtime`] | opens a model: plans memory, threads, context, RoPE and drafts |
+//! | [`chat_answer`] | a conversation to a prompt, the limits of its answer, and what reads it |
 //! | [`batch`] | answers to many requests at a time: slots, prefix reuse, the cache on disk |
 //! | [`eval`] | measurements of a model: speed, the limits of the machine, prediction of a text |
 //! | [`generate`] | the loop from a prompt to text; stop rules |
@@ -66,6 +67,7 @@
 
 pub mod batch;
 pub mod chat;
+pub mod chat_answer;
 pub mod constraint;
 pub mod eval;
 pub mod generate;

@@ -38,7 +38,6 @@ mod pdf;
 mod probabilities;
 mod prompts;
 mod read;
-mod reasoning;
 mod request_fields;
 mod rerank;
 mod sampling;

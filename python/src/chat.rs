@@ -5,9 +5,10 @@ use std::sync::Mutex;
 use pyo3::{prelude::*, sync::MutexExt};
 use rope_cpu::{
     Token,
-    chat::{self, Event, Format, Message, Template, Tool, ToolChoice, Tools, call_id},
+    chat::{self, Event, Message, Template, Tool, ToolChoice, Tools, call_id},
+    chat_answer::{ChatAnswer, ChatRequest, Error},
     constraint::Grammar,
-    generate::{Limits, Reasoning},
+    generate::Limits,
     json,
 };
 
@@ -21,15 +22,10 @@ use crate::{
 /// A conversation, ready for its answer.
 #[pyclass(frozen, module = "rope_cpu._native")]
 pub struct Conversation {
-    /// The text before the answer.
-    #[pyo3(get)]
-    text: String,
     /// The tokens of the text.
     #[pyo3(get)]
     pub tokens: Vec<Token>,
-    format: Format,
-    tools: Tools,
-    reasoning_max: Option<usize>,
+    answer: ChatAnswer,
 }
 
 /// Reads an answer as text, reasoning and calls.
@@ -66,21 +62,29 @@ impl Model {
         let tools = Tools::new(tools, choice, parallel_tool_calls).map_err(invalid)?;
         let template = template_of(&loaded, template)?.now().arguments(template_kwargs);
         let template = template.map_err(invalid)?;
-        let mut text = template.render(&messages, tools.all(), true).map_err(invalid)?;
-        let format = template.format();
-        if !enable_thinking {
-            text = format.skip_reasoning(text);
-        }
-        let tokens = loaded.tokenizer()?.encode_chat(&text);
-        Ok(Conversation { text, tokens, format, tools, reasoning_max: reasoning_budget })
+        let request = ChatRequest {
+            tools,
+            thinks: enable_thinking,
+            reasoning_max: reasoning_budget,
+            ..ChatRequest::new(&messages)
+        };
+        let answer = ChatAnswer::new(&template, request).map_err(invalid)?;
+        let tokens = loaded.tokenizer()?.encode_chat(&answer.text);
+        Ok(Conversation { tokens, answer })
     }
 }
 
 #[pymethods]
 impl Conversation {
+    /// The text before the answer.
+    #[getter]
+    fn text(&self) -> &str {
+        &self.answer.text
+    }
+
     /// Returns a parser for the answer.
     fn parser(&self) -> Parser {
-        Parser(Mutex::new(Some(self.format.parser(&self.text, &self.tools))))
+        Parser(Mutex::new(Some(self.answer.parser())))
     }
 }
 
@@ -93,30 +97,14 @@ impl Conversation {
         grammar: Option<Grammar>,
         limits: &mut Limits,
     ) -> PyResult<()> {
+        let mut compile = |_, grammar: &Grammar| constraint(loaded, grammar);
         let tokenizer = loaded.tokenizer()?;
-        let token = |name: &str| tokenizer.special(name);
-        limits.preserved = self.format.markers().filter_map(token).collect();
-        let schema = grammar.as_ref().and_then(Grammar::schema).transpose().map_err(invalid)?;
-        let of_calls = self.format.grammar(&self.text, &self.tools, schema.as_ref(), &token);
-        if of_calls.is_some() && grammar.is_some() && schema.is_none() {
-            return Err(invalid("grammar and tools exclude each other: remove one of them"));
-        }
-        // The grammar of calls includes reasoning. Other grammars start after it.
-        let is_free = of_calls.is_none() && grammar.is_some();
-        let grammar = of_calls.map(Grammar::Lark).or(grammar);
-        limits.constraint = grammar.map(|grammar| constraint(loaded, &grammar)).transpose()?;
-        if self.format.reasons() && (self.reasoning_max.is_some() || is_free) {
-            let (format, max) = (self.format.clone(), self.reasoning_max);
-            let limited = Reasoning::new(format, &self.text, &self.tools, max, is_free, tokenizer);
-            limits.reasoning = Some(limited.ok_or_else(|| {
-                let end = self.format.reasoning_end().unwrap_or_default();
-                invalid(format_args!(
-                    "reasoning_budget: the model has no tokens for {end:?}, which ends its reasoning: \
-                     remove the limit"
-                ))
-            })?);
-        }
-        Ok(())
+        let limited = self.answer.limit(limits, tokenizer, grammar.as_ref(), &mut compile);
+        limited.map_err(|error| match error {
+            Error::Compile(error) => error,
+            Error::NoEnd { .. } => invalid(format_args!("reasoning_budget: {error}")),
+            error => invalid(error),
+        })
     }
 }
 

@@ -319,7 +319,6 @@ impl App {
             let Parameters {
                 sampling,
                 limits,
-                reasoning,
                 slot,
                 reuse,
                 drafts_max,
@@ -336,7 +335,7 @@ impl App {
                     seed: sampling.seed.map(|seed| seed.wrapping_add(index)),
                     ..sampling
                 },
-                limits: Limits { reasoning, time_max, ..limits },
+                limits: Limits { time_max, ..limits },
                 slot,
                 reuse,
                 drafts_max,

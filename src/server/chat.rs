@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use rope_cpu::{
     Token,
-    chat::{Format, Message, Parser, Role, Tool, ToolCall, ToolChoice, Tools},
+    chat::{Message, Role, Tool, ToolCall, ToolChoice, Tools},
+    chat_answer::{self, ChatAnswer},
 };
 use serde::{Deserializer, de::SeqAccess};
 use serde_json::{Map, Value};
@@ -19,7 +20,7 @@ use super::{
     owner::Owner,
     parameters::{Limit, Parameters, Shared},
     read::{Failure, Read, Shape, elements, of_value},
-    reasoning, volatile,
+    volatile,
 };
 
 /// The roles of messages.
@@ -116,12 +117,8 @@ pub struct Content {
 /// A conversation as text, with what parses its answer.
 #[derive(Clone, Debug)]
 pub struct Rendered {
-    /// The text before the answer.
-    pub text: String,
-    /// How the model writes reasoning and tool calls.
-    pub format: Format,
-    /// The tools that the answer may call.
-    pub tools: Tools,
+    /// Its text, and what its answer must follow.
+    pub answer: ChatAnswer,
     /// The conversation; `None` if the text has the start of the answer.
     pub asked: Option<Arc<Asked>>,
     /// The index and the text of the first line that has changed since the client's last request.
@@ -145,9 +142,9 @@ impl Rendered {
     /// If the model has no tokenizer.
     pub fn tokens(&self, app: &App) -> Result<Vec<Token>, ApiError> {
         let tokenizer = app.tokenizer()?;
-        let tokens = app.echoes.encode(Owner::current(), tokenizer, &self.text);
+        let tokens = app.echoes.encode(Owner::current(), tokenizer, &self.answer.text);
         if let Some((index, line)) = &self.changed
-            && let Some((before, _)) = self.text.split_once(line.as_str())
+            && let Some((before, _)) = self.answer.text.split_once(line.as_str())
         {
             let cost = tokens.len().saturating_sub(tokenizer.encode_chat(before).len());
             info!(
@@ -159,11 +156,6 @@ impl Rendered {
         }
         Ok(tokens)
     }
-
-    /// Returns a parser for the answer.
-    pub fn parser(&self) -> Parser {
-        self.format.parser(&self.text, &self.tools)
-    }
 }
 
 impl Request {
@@ -174,7 +166,7 @@ impl Request {
 
     /// Returns a reader for an answer.
     pub fn reader(&self) -> Reader {
-        Reader::new(self.rendered.as_ref().map(|rendered| rendered.parser()))
+        Reader::new(self.rendered.as_ref().map(|rendered| rendered.answer.parser()))
     }
 }
 
@@ -186,34 +178,13 @@ impl ChatRequest {
     pub fn prepare(self, app: &Arc<App>) -> Result<Request, ApiError> {
         let mut parameters = self.parameters(app)?;
         let given = self.given();
-        let fields = &self.fields;
-        let reasoning_max = fields.reasoning_budget_tokens.or(fields.thinking_budget_tokens);
-        let reasoning_max = reasoning_max.and_then(Limit::count).or(app.options.reasoning_max);
-        let format = ReasoningFormat::of_name(&app.options.reasoning_format);
-        let is_separate =
-            fields.reasoning_format.or(format).is_none_or(|format| format.is_separate);
-
-        let mut rendered = self.render(app)?;
-        let with_reasoning = rendered.clone();
-        if !is_separate {
-            rendered.format = rendered.format.without_reasoning();
-        }
+        let given = grammars::one(&given)?;
+        let rendered = self.render(app)?;
         let prompt = match parameters.reuse {
             true => rendered.tokens(app)?,
-            false => app.tokenizer()?.encode_chat(&rendered.text),
+            false => app.tokenizer()?.encode_chat(&rendered.answer.text),
         };
-        let Rendered { text, format, tools, .. } = &rendered;
-        let limits = &mut parameters.limits;
-        limits.preserved = grammars::markers(format, app)?;
-        let of_tools = grammars::of_tools(format, text, tools, &given, app)?;
-        // The grammar of calls includes reasoning. Other grammars start after it.
-        let is_free = of_tools.is_none() && limits.constraint.is_some();
-        limits.constraint = of_tools.or(limits.constraint.take());
-        if with_reasoning.format.reasons() && (reasoning_max.is_some() || is_free) {
-            let tokenizer = app.tokenizer()?;
-            let limited = reasoning::limited(&with_reasoning, reasoning_max, is_free, tokenizer)?;
-            parameters.reasoning = Some(limited);
-        }
+        grammars::limit(&mut parameters.limits, &rendered.answer, given, app)?;
         let rendered = (!app.options.skips_parsing).then(|| Arc::new(rendered));
         parameters.conversation = rendered.clone();
         Ok(Request { prompt, parameters, rendered })
@@ -224,7 +195,7 @@ impl ChatRequest {
     /// # Errors
     /// If a value is out of range.
     pub fn parameters(&self, app: &App) -> Result<Parameters, ApiError> {
-        Parameters::new(&self.fields.shared, self.tokens_max, &self.given(), app)
+        Parameters::new(&self.fields.shared, self.tokens_max, app)
     }
 
     fn given(&self) -> Vec<Given> {
@@ -258,6 +229,10 @@ impl ChatRequest {
             let expected = format!("a list of at most {TOOLS_MAX} tools, not {}", tools.len());
             return Err(ApiError::field("tools", expected));
         }
+        let format = ReasoningFormat::of_name(&app.options.reasoning_format);
+        let separates = fields.reasoning_format.or(format).is_none_or(|format| format.is_separate);
+        let reasoning_max = fields.reasoning_budget_tokens.or(fields.thinking_budget_tokens);
+        let reasoning_max = reasoning_max.and_then(Limit::count).or(app.options.reasoning_max);
         let is_parallel = fields.parallel_tool_calls.unwrap_or(false);
         let tools = Tools::new(tools, choice, is_parallel).map_err(ApiError::invalid)?;
         let ends_open = begun.is_some() || fields.add_generation_prompt.unwrap_or(true);
@@ -267,15 +242,18 @@ impl ChatRequest {
         let template = app.template.as_ref().map_err(ApiError::unsupported)?;
         let template = template.clone().now().arguments(&Value::Object(arguments).to_string());
         let template = template.map_err(ApiError::invalid)?;
-        let text = template.render(&messages, tools.all(), ends_open);
-        let mut text = text.map_err(ApiError::invalid)?;
-        if !(app.options.reasoning && reasons) && ends_open {
-            text = template.format().skip_reasoning(text);
-        }
-        text += begun.as_deref().unwrap_or_default();
-        let format = template.format();
+        let request = chat_answer::ChatRequest {
+            messages: &messages,
+            tools,
+            opens: ends_open,
+            begun: begun.as_deref(),
+            thinks: app.options.reasoning && reasons,
+            separates,
+            reasoning_max,
+        };
+        let answer = ChatAnswer::new(&template, request).map_err(ApiError::invalid)?;
         let asked = (begun.is_none() && ends_open).then(|| Arc::new(Asked { template, messages }));
-        Ok(Rendered { text, format, tools, asked, changed })
+        Ok(Rendered { answer, asked, changed })
     }
 
     /// Returns the text of a final assistant message, which the answer continues.

@@ -17,6 +17,7 @@ use std::{
 use rope_cpu::{
     Token,
     chat::{Message, Role, Template, ToolCall},
+    chat_answer::ChatAnswer,
     json,
     model::Model,
     tokenizer::{Special, Tokenizer},
@@ -177,7 +178,8 @@ impl Listener {
     /// Remembers an answer, unless the template renders it in other words: some leave out its
     /// reasoning, for example. Does nothing if the template cannot render it.
     pub fn remember(&self, answer: &str, tokens: Vec<Token>) {
-        let Rendered { text: prompt, tools, asked, .. } = &*self.rendered;
+        let Rendered { answer: ChatAnswer { text: prompt, tools, .. }, asked, .. } =
+            &*self.rendered;
         let (Some(asked), Ok(tokenizer)) = (asked, self.model.tokenizer()) else { return };
         let mut messages = asked.messages.clone();
         messages.push(self.message(answer));
@@ -192,7 +194,7 @@ impl Listener {
 
     /// Returns an answer as the message that a client sends back.
     fn message(&self, answer: &str) -> Message {
-        let blocks = Reader::new(Some(self.rendered.parser())).read(answer);
+        let blocks = Reader::new(Some(self.rendered.answer.parser())).read(answer);
         let calls = calls(&blocks).map(|(id, name, call)| ToolCall {
             id: id.into(),
             name: name.into(),

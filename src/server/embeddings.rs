@@ -187,7 +187,7 @@ pub fn parameters(app: &App, shared: &Shared) -> Result<Parameters, ApiError> {
         reuse: false,
         pooling: Some(app.pooling),
         adapter_scales: adapters::of_request(shared, app)?,
-        ..Parameters::new(&Shared::default(), None, &[], app)?
+        ..Parameters::new(&Shared::default(), None, app)?
     })
 }
 

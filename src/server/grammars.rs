@@ -1,9 +1,9 @@
 //! Grammar that constrains the answer to a request.
 
 use rope_cpu::{
-    Token,
-    chat::{Format, Tool, ToolChoice, Tools},
+    chat_answer::{ChatAnswer, Error, Origin},
     constraint::{self, Constraint, Grammar},
+    generate::Limits,
 };
 
 use serde::Deserializer;
@@ -115,16 +115,14 @@ pub fn given(shared: &Shared) -> Vec<Given> {
     given.chain(shared.guided.given(shared.place)).collect()
 }
 
-/// Returns the constraint of a grammar.
+/// Returns the only grammar of a request.
 ///
 /// # Errors
-/// If there is more than one, or it is invalid.
-pub fn of_given(given: &[Given], app: &App) -> Result<Option<Constraint>, ApiError> {
+/// If there is more than one.
+pub fn one(given: &[Given]) -> Result<Option<&Given>, ApiError> {
     match given {
         [] => Ok(None),
-        [Given { place, grammar }] => {
-            compiled(grammar, app)?.map(Some).map_err(|e| Failure::of(place, e).into())
-        }
+        [one] => Ok(Some(one)),
         [first, second, ..] => Err(exclusive(&first.place, &second.place)),
     }
 }
@@ -135,78 +133,60 @@ fn exclusive(first: &str, second: &str) -> ApiError {
     ApiError { field: Some(second.into()), ..ApiError::invalid(message) }
 }
 
-/// Returns the constraint that makes an answer's tool calls valid; `None` without tools. With a
-/// JSON schema in `given`, the answer is a call or follows the schema.
+/// Returns the constraint of a grammar.
 ///
 /// # Errors
-/// If a schema is invalid, or the request has a grammar that is not a schema.
-pub fn of_tools(
-    format: &Format,
-    prompt: &str,
-    tools: &Tools,
-    given: &[Given],
+/// If there is more than one, or it is invalid.
+pub fn of_given(given: &[Given], app: &App) -> Result<Option<Constraint>, ApiError> {
+    one(given)?.map(|given| of_one(given, app)).transpose()
+}
+
+fn of_one(Given { place, grammar }: &Given, app: &App) -> Result<Constraint, ApiError> {
+    compiled(grammar, app)?.map_err(|e| Failure::of(place, e).into())
+}
+
+/// Adds to the limits of an answer what its conversation and the grammar of its request require.
+///
+/// # Errors
+/// If a grammar or the schema of a tool is invalid, or the grammar excludes the tools.
+pub fn limit(
+    limits: &mut Limits,
+    answer: &ChatAnswer,
+    given: Option<&Given>,
     app: &App,
-) -> Result<Option<Constraint>, ApiError> {
-    let tokenizer = app.tokenizer()?;
-    let schema = given.first().and_then(|given| given.grammar.schema());
-    let schema = schema.transpose().map_err(ApiError::invalid)?;
-    let token = |name: &str| tokenizer.special(name);
-    let Some(grammar) = format.grammar(prompt, tools, schema.as_ref(), &token) else {
-        return Ok(None);
+) -> Result<(), ApiError> {
+    let mut compile = |origin, grammar: &Grammar| match (origin, given) {
+        (Origin::Request, Some(given)) => of_one(given, app),
+        _ => compiled(grammar, app)?.map_err(|error| of_tools(error, answer, app)),
     };
-    if let Some(given) = given.first().filter(|_| schema.is_none()) {
-        return Err(exclusive(&given.place, "tools"));
-    }
-    compiled(&Grammar::Lark(grammar), app)?.map(Some).map_err(|error| {
-        let refused = match error {
-            constraint::Error::Invalid { .. } => refused(tools.all(), format, prompt, app),
-            _ => None,
-        };
-        match refused {
-            Some((index, reason)) => {
-                Failure::of(&format!("tools[{index}]"), format_args!("the schema of {reason}"))
-            }
-            None => Failure::of("tools", error),
-        }
-        .into()
+    let grammar = given.map(|given| &given.grammar);
+    answer.limit(limits, app.tokenizer()?, grammar, &mut compile).map_err(|error| match error {
+        Error::Compile(error) => error,
+        Error::GrammarAndTools => exclusive(given.map_or("grammar", |given| &given.place), "tools"),
+        Error::Schema(error) => ApiError::invalid(error),
+        Error::NoEnd { end } => ApiError::unsupported(format_args!(
+            "\"reasoning_budget_tokens\": the model has no tokens for {end:?}, which ends its reasoning: \
+             remove the limit"
+        )),
     })
 }
 
-/// Returns the index of a tool with an invalid schema, and its name with the error; `None` if every
-/// schema is valid alone. Compiles one half of the list after another, not each tool.
-fn refused(tools: &[Tool], format: &Format, prompt: &str, app: &App) -> Option<(usize, String)> {
-    let tokenizer = app.tokenizer().ok()?;
-    let error = |tools: &[Tool]| {
-        let tools = Tools::new(tools.to_vec(), ToolChoice::Auto, false).ok()?;
-        let grammar = format.grammar(prompt, &tools, None, &|name| tokenizer.special(name))?;
-        match compiled(&Grammar::Lark(grammar), app).ok()? {
-            // The position is left out: it refers to a generated grammar.
-            Err(constraint::Error::Invalid { message, .. }) => Some(message),
-            _ => None,
-        }
+/// Returns the error for tools whose grammar cannot be compiled. It names the tool.
+fn of_tools(error: constraint::Error, answer: &ChatAnswer, app: &App) -> ApiError {
+    let mut refused = |grammar: &Grammar| match compiled(grammar, app).ok()? {
+        // The position is left out: it refers to a generated grammar.
+        Err(constraint::Error::Invalid { message, .. }) => Some(message),
+        _ => None,
     };
-    let (mut index, mut rest) = (0, tools);
-    while rest.len() > 1 {
-        let (first, second) = rest.split_at(rest.len() / 2);
-        rest = match error(first) {
-            Some(_) => first,
-            None => {
-                index += first.len();
-                second
-            }
-        };
+    let tokenizer =
+        app.tokenizer().ok().filter(|_| matches!(error, constraint::Error::Invalid { .. }));
+    match tokenizer.and_then(|tokenizer| answer.refused_tool(tokenizer, &mut refused)) {
+        Some((index, reason)) => {
+            Failure::of(&format!("tools[{index}]"), format_args!("the schema of {reason}"))
+        }
+        None => Failure::of("tools", error),
     }
-    let [tool] = rest else { return None };
-    Some((index, format!("{:?}: {}", tool.name, error(rest)?)))
-}
-
-/// Returns the tokens that separate the parts of an answer.
-///
-/// # Errors
-/// If the model has no tokenizer.
-pub fn markers(format: &Format, app: &App) -> Result<Vec<Token>, ApiError> {
-    let tokenizer = app.tokenizer()?;
-    Ok(format.markers().filter_map(|name| tokenizer.special(name)).collect())
+    .into()
 }
 
 /// Compiles a grammar when it is its turn.

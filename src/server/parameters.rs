@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use rope_cpu::{
     batch::{Scales, Wanted},
-    generate::{Limits, Reasoning, Stops, speculation::DRAFTS_MAX},
+    generate::{Limits, Stops, speculation::DRAFTS_MAX},
     model::Pooling,
     sample::Settings,
 };
@@ -106,8 +106,6 @@ pub struct Parameters {
     pub sampling: Settings,
     /// The limits of the answer.
     pub limits: Limits,
-    /// Form of the reasoning; `None` for an answer without reasoning.
-    pub reasoning: Option<Reasoning>,
     /// The slot to use; `None` for any.
     pub slot: Option<usize>,
     /// Whether cached tokens are reused.
@@ -127,16 +125,12 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Returns the parameters in the fields of a request, with its maximum tokens and its grammars.
+    /// Returns the parameters in the fields of a request, with its maximum tokens and without its
+    /// grammar.
     ///
     /// # Errors
-    /// If a value is out of range, or there is more than one grammar.
-    pub fn new(
-        shared: &Shared,
-        tokens_max: Option<Limit>,
-        given: &[Given],
-        app: &App,
-    ) -> Result<Self, ApiError> {
+    /// If a value is out of range.
+    pub fn new(shared: &Shared, tokens_max: Option<Limit>, app: &App) -> Result<Self, ApiError> {
         let time_max = shared.t_max_predict_ms.and_then(|time| u64::try_from(time.0).ok());
         let top = shared.n_probs.and_then(Whole::count).filter(|top| *top > 0);
         Ok(Parameters {
@@ -146,10 +140,8 @@ impl Parameters {
                 stops: Stops::new(shared.stop.0.clone()),
                 ignore_end: shared.ignore_eos.unwrap_or(false),
                 show_special: false,
-                constraint: grammars::of_given(given, app)?,
                 ..Limits::default()
             },
-            reasoning: None,
             slot: slot(shared, app.options.slots)?,
             reuse: shared.cache_prompt.unwrap_or(true),
             drafts_max: shared.drafts_max.and_then(Whole::count),

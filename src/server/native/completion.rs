@@ -14,6 +14,7 @@ use crate::server::{
     answers::{Collected, Form, Framing, stream},
     app::{App, Loaded},
     error::ApiError,
+    grammars,
     lazy::Lazy,
     parameters::{Parameters, Shared},
     probabilities::{list, to_json},
@@ -66,7 +67,8 @@ pub async fn complete(
     let count = n_cmpl.or(*n).and_then(Whole::count).unwrap_or(1);
     let prompts = copies(if n_cmpl.is_some() { "n_cmpl" } else { "n" }, prompts, count)?;
     let tokens_max = shared.n_predict.or(shared.max_tokens);
-    let parameters = Parameters::new(shared, tokens_max, &shared.given(), &app)?;
+    let mut parameters = Parameters::new(shared, tokens_max, &app)?;
+    parameters.limits.constraint = grammars::of_given(&shared.given(), &app)?;
     let form = Completion::new(report, &parameters, prompts.clone(), app.clone())?;
     let count = prompts.len();
     if shared.stream.unwrap_or(false) {

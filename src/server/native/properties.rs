@@ -12,7 +12,7 @@ use crate::server::{
 
 /// Answers `GET /props`.
 pub async fn properties(Loaded(app): Loaded) -> Result<Json<Value>, ApiError> {
-    let parameters = Parameters::new(&Shared::default(), None, &[], &app)?;
+    let parameters = Parameters::new(&Shared::default(), None, &app)?;
     let tokenizer = app.tokenizer()?;
     let text = |token: Option<_>| token.and_then(|token| tokenizer.text(token)).unwrap_or_default();
     Ok(Json(json!({

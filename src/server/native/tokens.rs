@@ -118,7 +118,7 @@ pub async fn info(Loaded(app): Loaded) -> Result<Json<Value>, ApiError> {
 
 /// Answers `POST /apply-template`.
 pub async fn apply_template(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
-    Ok(Json(json!({ "prompt": render(&app, &body)?.text })))
+    Ok(Json(json!({ "prompt": render(&app, &body)?.answer.text })))
 }
 
 fn render(app: &App, body: &Bytes) -> Result<Rendered, ApiError> {

@@ -17,7 +17,7 @@ use crate::server::{
     answers::{Collected, Form, Framing, stream},
     app::{App, Loaded},
     error::ApiError,
-    identifier,
+    grammars, identifier,
     lazy::Lazy,
     native::infill,
     parameters::{Parameters, Shared},
@@ -74,7 +74,8 @@ pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, A
     };
     let prompts = copies(if tried > wanted { "best_of" } else { "n" }, prompts, tried)?;
     let tokens_max = shared.max_tokens.or(shared.n_predict);
-    let mut parameters = Parameters::new(shared, tokens_max, &shared.given(), &app)?;
+    let mut parameters = Parameters::new(shared, tokens_max, &app)?;
+    parameters.limits.constraint = grammars::of_given(&shared.given(), &app)?;
     let echo = fields.echo.unwrap_or(false);
     if let Some(top) = fields.logprobs.and_then(Whole::count) {
         parameters.probabilities =
