@@ -179,7 +179,7 @@ fn convert<W: Write>(
         let convert_row = |(before, after): &mut (Vec<f32>, Vec<f32>),
                            (i, bytes): (usize, &mut [u8])| {
             weights.decode_row(first + i, before);
-            encoder.encode(cpu, before, bytes);
+            encoder.encode(cpu, before, None, bytes);
             encoder.decode(bytes, after);
             let errors = before.iter().zip(after).map(|(a, b)| f64::from(*a) - f64::from(*b));
             errors.map(|error| error * error).sum::<f64>()

@@ -1,11 +1,18 @@
-//! Quantization of weights to blocks, the inverse of [`mod@crate::format`], for the formats in
-//! which most models are published.
+//! Quantization of weights to blocks, the inverse of [`mod@crate::format`].
 //!
 //! Scales are searched for as in llama.cpp's quantizer (`make_qx_quants` and `make_qkx2_quants` in
 //! `ggml-quants.c`). llama.cpp then rounds scales to the nearest integers or f16 numbers of the
 //! file; here, of several neighbouring ones the one with the smallest error is chosen.
+//!
+//! | file | formats |
+//! |---|---|
+//! | `symmetric` | one scale, or 8-bit scales of groups: Q4_0, Q5_0, Q6_K; ternary formats |
+//! | `affine` | scales and minimums: Q4_1, Q5_1, Q2_K, Q4_K, Q5_K |
+//! | `scaled` | integer scales of groups, and any set of values: Q3_K, IQ4, code books |
 
 mod affine;
+mod grid;
+mod scaled;
 mod symmetric;
 
 use std::marker::PhantomData;
@@ -13,13 +20,18 @@ use std::marker::PhantomData;
 use bytemuck::{Pod, cast_slice_mut};
 
 pub(crate) use self::{
-    affine::{AffineBlock, LinearFit},
-    symmetric::{SymmetricBlock, largest, nearest_half, quick_half},
+    affine::{AffineBlock, AffineLevels, LinearFit},
+    grid::{Grid, Magnitudes},
+    scaled::{Codes, Integers, Multipliers, ScaledBlock, around, fit},
+    symmetric::{SymmetricBlock, largest, nearest_half, quick_half, ternary},
 };
 use crate::{
     DType,
-    format::{Bf16, F16, F32, Q1_0, Q2_0, Q4_0, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0},
-    isa::{Cpu, Isa, Kernel},
+    format::{
+        Bf16, F16, F32, Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs, Iq4Nl, Iq4Xs, Mxfp4, Q1_0,
+        Q2_0, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0, Tq1_0, Tq2_0,
+    },
+    isa::{Cpu, Isa, Kernel, Scalar},
     operands::decode_row,
 };
 
@@ -29,16 +41,20 @@ use crate::{
 pub(crate) trait Encode<const N: usize> {
     /// A block of the file.
     type Block: Pod;
-    /// Quantizes `weights` to a block.
-    fn encode(weights: &[f32; N]) -> Self::Block;
+    /// Quantizes `weights` to a block. `importance` has the factor of each squared error in the sum
+    /// that is to be small; without it, all errors count the same.
+    fn encode(weights: &[f32; N], importance: Option<&[f32; N]>) -> Self::Block;
 }
 
 /// A quantizer of weights to one format.
 #[derive(Clone, Copy, Debug)]
 pub struct Encoder {
     dtype: DType,
-    row: fn(Cpu, &[f32], &mut [u8]),
+    row: Row,
 }
+
+/// Quantizes a row of weights, with or without their importance, to bytes.
+type Row = fn(Cpu, &[f32], Option<&[f32]>, &mut [u8]);
 
 impl Encoder {
     /// Creates a quantizer to `dtype`, or returns `None` if the format is not supported.
@@ -47,15 +63,30 @@ impl Encoder {
             DType::F32 => encode_row::<1, F32>,
             DType::F16 => encode_row::<1, F16>,
             DType::Bf16 => encode_row::<1, Bf16>,
-            DType::Q1_0 => encode_row::<128, Q1_0>,
-            DType::Q2_0 => encode_row::<64, Q2_0>,
-            DType::Q4_0 => encode_row::<32, Q4_0>,
-            DType::Q5_0 => encode_row::<32, Q5_0>,
-            DType::Q5_1 => encode_row::<32, Q5_1>,
+            DType::Q1_0 => encode_portably::<128, Q1_0>,
+            DType::Q2_0 => encode_portably::<64, Q2_0>,
+            DType::Q4_0 => encode_portably::<32, Q4_0>,
+            DType::Q4_1 => encode_portably::<32, Q4_1>,
+            DType::Q5_0 => encode_portably::<32, Q5_0>,
+            DType::Q5_1 => encode_portably::<32, Q5_1>,
             DType::Q8_0 => encode_row::<32, Q8_0>,
-            DType::Q4K => encode_row::<256, Q4K>,
-            DType::Q5K => encode_row::<256, Q5K>,
-            DType::Q6K => encode_row::<256, Q6K>,
+            DType::Q2K => encode_portably::<256, Q2K>,
+            DType::Q3K => encode_portably::<256, Q3K>,
+            DType::Q4K => encode_portably::<256, Q4K>,
+            DType::Q5K => encode_portably::<256, Q5K>,
+            DType::Q6K => encode_portably::<256, Q6K>,
+            DType::Iq1S => encode_portably::<256, Iq1S>,
+            DType::Iq1M => encode_portably::<256, Iq1M>,
+            DType::Iq2Xxs => encode_portably::<256, Iq2Xxs>,
+            DType::Iq2Xs => encode_portably::<256, Iq2Xs>,
+            DType::Iq2S => encode_portably::<256, Iq2S>,
+            DType::Iq3Xxs => encode_portably::<256, Iq3Xxs>,
+            DType::Iq3S => encode_portably::<256, Iq3S>,
+            DType::Iq4Nl => encode_portably::<32, Iq4Nl>,
+            DType::Iq4Xs => encode_portably::<256, Iq4Xs>,
+            DType::Mxfp4 => encode_portably::<32, Mxfp4>,
+            DType::Tq1_0 => encode_portably::<256, Tq1_0>,
+            DType::Tq2_0 => encode_portably::<256, Tq2_0>,
             _ => return None,
         };
         Some(Encoder { dtype, row })
@@ -68,11 +99,15 @@ impl Encoder {
 
     /// Quantizes a row of weights to `out`. The row must be whole blocks, and the length of `out`
     /// must match. The bytes are the same on every instruction set.
-    pub fn encode(self, cpu: Cpu, weights: &[f32], out: &mut [u8]) {
+    ///
+    /// `importance` has the mean square of the inputs that each weight is multiplied by, and no
+    /// negative number. Then errors of important weights are smaller, at the cost of others.
+    pub fn encode(self, cpu: Cpu, weights: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
         let (block, bytes) = self.dtype.block();
         assert!(weights.len().is_multiple_of(block));
+        assert!(importance.is_none_or(|importance| importance.len() == weights.len()));
         assert_eq!(weights.len() / block * bytes, out.len());
-        (self.row)(cpu, weights, out);
+        (self.row)(cpu, weights, importance, out);
     }
 
     /// Writes the weights of a quantized row to `out`.
@@ -81,15 +116,35 @@ impl Encoder {
     }
 }
 
-fn encode_row<const N: usize, F: Encode<N>>(cpu: Cpu, weights: &[f32], out: &mut [u8]) {
+fn encode_row<const N: usize, F: Encode<N>>(
+    cpu: Cpu,
+    weights: &[f32],
+    importance: Option<&[f32]>,
+    out: &mut [u8],
+) {
     let (weights, blocks) = (weights.as_chunks().0, cast_slice_mut(out));
-    cpu.call(EncodedRow::<N, F> { weights, blocks, format: PhantomData });
+    let importance = importance.map(|importance| importance.as_chunks().0);
+    cpu.call(EncodedRow::<N, F> { weights, importance, blocks, format: PhantomData });
+}
+
+/// Quantizes a row like [`encode_row`], with code that is compiled once for all instruction sets: a
+/// search takes about as long with any of them, and blocks without a search take next to no time.
+fn encode_portably<const N: usize, F: Encode<N>>(
+    _: Cpu,
+    weights: &[f32],
+    importance: Option<&[f32]>,
+    out: &mut [u8],
+) {
+    let (weights, blocks) = (weights.as_chunks().0, cast_slice_mut(out));
+    let importance = importance.map(|importance| importance.as_chunks().0);
+    EncodedRow::<N, F> { weights, importance, blocks, format: PhantomData }.run(Scalar);
 }
 
 /// The quantization of a row. It uses no operation of an [`Isa`]: the compiler vectorizes it for
 /// the instruction set.
 struct EncodedRow<'a, const N: usize, F: Encode<N>> {
     weights: &'a [[f32; N]],
+    importance: Option<&'a [[f32; N]]>,
     blocks: &'a mut [F::Block],
     format: PhantomData<F>,
 }
@@ -99,10 +154,24 @@ impl<const N: usize, F: Encode<N>> Kernel for EncodedRow<'_, N, F> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, _: I) {
-        for (weights, block) in self.weights.iter().zip(self.blocks) {
-            *block = F::encode(weights);
+        for (i, (weights, block)) in self.weights.iter().zip(self.blocks).enumerate() {
+            let importance = self.importance.and_then(|all| of_errors(weights, &all[i]));
+            *block = F::encode(weights, importance.as_ref());
         }
     }
+}
+
+/// Returns the importance of the errors of a block, with a mean of 1: large weights count more, as in
+/// llama.cpp (`sqrt(sigma2 + x * x)`). Returns `None` if no weight is important.
+fn of_errors<const N: usize>(weights: &[f32; N], importance: &[f32; N]) -> Option<[f32; N]> {
+    /// A weight that no input was multiplied by still counts a little.
+    const LEAST: f32 = 1e-6;
+    let mean = weights.iter().map(|weight| weight * weight).sum::<f32>() / N as f32;
+    let factors: [f32; N] =
+        std::array::from_fn(|i| importance[i] * (mean + weights[i] * weights[i]).sqrt());
+    let whole = factors.iter().sum::<f32>() / N as f32;
+    let usable = whole > 0.0 && whole.is_finite();
+    usable.then(|| factors.map(|factor| (factor / whole).max(LEAST)))
 }
 
 /// Returns the integer from `lowest` to `highest` that is nearest to `value`.

@@ -193,7 +193,7 @@ fn weights_of_every_type_are_read() {
             matrix.decode_row(row, &mut weights);
             assert!(weights.iter().any(|weight| *weight != 0.0), "{name}");
             let mut expected = vec![0; found.len()];
-            q8_0.encode(Cpu::best(), &weights, &mut expected);
+            q8_0.encode(Cpu::best(), &weights, None, &mut expected);
             match dtype {
                 DType::Q8_0 => assert!(found == &bytes[row * found.len()..][..found.len()]),
                 _ => assert!(found == expected, "{name}, row {row}"),

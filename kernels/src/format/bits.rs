@@ -1,4 +1,4 @@
-//! Conversion of eight fields of a few bits to the bytes of a word, the lowest bits first.
+//! Conversion of fields of a few bits to bytes, and of bytes to fields, the lowest bits first.
 
 /// The low nibble of each byte.
 pub(super) const LOW: u64 = 0x0f0f0f0f0f0f0f0f;
@@ -22,4 +22,13 @@ pub(super) fn odd(x: u64) -> u64 {
 #[inline(always)]
 pub(super) fn integers(x: u64) -> [i8; 8] {
     bytemuck::must_cast(x.to_le_bytes())
+}
+
+/// Packs the low two bits of 256 quants: group `4n + j` of 32 has bits `2j` and up of bytes `32n ..`.
+#[inline(always)]
+pub(super) fn pairs(quants: &[u8; 256]) -> [u8; 64] {
+    std::array::from_fn(|i| {
+        let group = |j: usize| quants[i / 32 * 128 + 32 * j + i % 32] & 3;
+        group(0) | group(1) << 2 | group(2) << 4 | group(3) << 6
+    })
 }

@@ -64,21 +64,21 @@ impl FloatFormat for Bf16 {
 
 impl Encode<1> for F32 {
     type Block = [u8; 4];
-    fn encode([weight]: &[f32; 1]) -> [u8; 4] {
+    fn encode([weight]: &[f32; 1], _: Option<&[f32; 1]>) -> [u8; 4] {
         weight.to_le_bytes()
     }
 }
 
 impl Encode<1> for F16 {
     type Block = Half;
-    fn encode([weight]: &[f32; 1]) -> Half {
+    fn encode([weight]: &[f32; 1], _: Option<&[f32; 1]>) -> Half {
         f16::from_f32(*weight).to_le_bytes()
     }
 }
 
 impl Encode<1> for Bf16 {
     type Block = Half;
-    fn encode([weight]: &[f32; 1]) -> Half {
+    fn encode([weight]: &[f32; 1], _: Option<&[f32; 1]>) -> Half {
         bf16::from_f32(*weight).to_le_bytes()
     }
 }

@@ -1,11 +1,17 @@
+use std::array::from_fn;
+
+use bytemuck::must_cast_ref;
 use half::f16;
 
 use super::{
     Format, SPAN, Scales, Shared, Split, Unsigned,
     bits::{integers, odd},
-    iq1_s::{CENTER, Indices, quants},
+    iq1_s::{CENTER, Indices, nearest_shifted, quants, tried},
 };
-use crate::isa::{Half, Isa};
+use crate::{
+    isa::{Half, Isa},
+    quantize::{Codes, Encode, Multipliers, ScaledBlock},
+};
 
 /// 1.75 bits: indices of eight weights as in Iq1S, a shift by 1/8 or -1/8 for each 8 weights, and a
 /// 3-bit scale for each 16.
@@ -98,5 +104,56 @@ impl Format for Iq1M {
     #[inline(always)]
     fn quants<I: Isa>(isa: I, b: &Block, indices: Shared<I>, group: usize) -> I::Bytes {
         isa.sub(quants(isa, indices, group), isa.load(&LESS[b.less(group)]))
+    }
+}
+
+/// Two vectors, each with a shift, which is negative if the code says so.
+struct Shifted;
+
+impl Codes<16> for Shifted {
+    const SIGNED: bool = false;
+    type Code = [(u16, bool); 2];
+    fn nearest(
+        &self,
+        weights: &[f32; 16],
+        importance: &[f32; 16],
+        scale: f32,
+    ) -> ([(u16, bool); 2], [f32; 16]) {
+        let (weights, importance) = (weights.as_chunks().0, importance.as_chunks().0);
+        let vectors: [_; 2] = from_fn(|i| {
+            let [more, less] = [0.125, -0.125]
+                .map(|shift| nearest_shifted(&weights[i], &importance[i], scale, shift));
+            let is_less = less.2 < more.2;
+            (if is_less { less } else { more }, is_less)
+        });
+        let values: [[f32; 8]; 2] = vectors.map(|((_, values, _), _)| values);
+        (vectors.map(|((index, ..), is_less)| (index, is_less)), bytemuck::must_cast(values))
+    }
+}
+
+impl Encode<256> for Iq1M {
+    type Block = Block;
+    fn encode(weights: &[f32; 256], importance: Option<&[f32; 256]>) -> Block {
+        let block = ScaledBlock::<_, 16>::new(
+            &Shifted,
+            must_cast_ref::<_, [[f32; 16]; 16]>(weights),
+            importance.map(must_cast_ref),
+            Multipliers::odd(15.0),
+            tried(),
+        );
+        let vector = |g: usize, i: usize| block.codes[2 * g + i / 2][i % 2];
+        let nibble = |(index, is_less): (u16, bool)| (index >> 8) as u8 | u8::from(is_less) << 3;
+        let d = block.d.to_bits();
+        let scales = |word: usize| {
+            let scale = |i: usize| u16::from(block.scales[4 * word + i]) << (3 * i);
+            scale(0) | scale(1) | scale(2) | scale(3) | (d >> (4 * word) & 15) << 12
+        };
+        Block {
+            qs: from_fn(|g| from_fn(|i| vector(g, i).0 as u8)),
+            qh: from_fn(|g| {
+                from_fn(|i| nibble(vector(g, 2 * i)) | nibble(vector(g, 2 * i + 1)) << 4)
+            }),
+            scales: from_fn(|word| scales(word).to_le_bytes()),
+        }
     }
 }

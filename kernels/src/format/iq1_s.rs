@@ -1,5 +1,6 @@
-use std::array::from_fn;
+use std::{array::from_fn, sync::LazyLock};
 
+use bytemuck::must_cast_ref;
 use half::f16;
 
 use super::{
@@ -10,6 +11,7 @@ use super::{
 use crate::{
     array,
     isa::{Half, Isa},
+    quantize::{Codes, Encode, Grid, Multipliers, ScaledBlock, around},
 };
 
 /// 1.6 bits: indices of eight weights of -1, 0 or 1, and for each 32 weights a shift by 1/8 or -1/8
@@ -163,5 +165,74 @@ impl Format for Iq1S {
     fn quants<I: Isa>(isa: I, b: &Block, indices: Shared<I>, group: usize) -> I::Bytes {
         // Subtracts 1 for a negative shift, and -1 for a positive one.
         isa.sub(quants(isa, indices, group), isa.splat(if b.less(group) { 1 } else { 255 }))
+    }
+}
+
+/// The code book of both 1-bit formats, with values of -1, 0 and 1.
+pub(super) static GRID: LazyLock<Grid<8>> = LazyLock::new(|| Grid::new(&QUANTS, 8, CENTER));
+
+/// Returns the index and the values of the nearest vector, which are shifted by `shift`, and the
+/// error.
+pub(super) fn nearest_shifted(
+    weights: &[f32; 8],
+    importance: &[f32; 8],
+    scale: f32,
+    shift: f32,
+) -> (u16, [f32; 8], f32) {
+    let weights = weights.map(|weight| weight - scale * shift);
+    let (index, values, error) = GRID.nearest_vector(&weights, importance, scale);
+    (index, values.map(|value| value + shift), error)
+}
+
+/// The values that are tried for the largest magnitude of a group.
+pub(super) fn tried() -> impl Iterator<Item = f32> + Clone {
+    around(1.0, 0.08, -2..=20)
+}
+
+/// Four vectors with one shift, which is negative if the code says so.
+struct Shifted;
+
+impl Codes<32> for Shifted {
+    const SIGNED: bool = false;
+    type Code = ([u16; 4], bool);
+    fn nearest(
+        &self,
+        weights: &[f32; 32],
+        importance: &[f32; 32],
+        scale: f32,
+    ) -> (([u16; 4], bool), [f32; 32]) {
+        let (weights, importance) = (weights.as_chunks().0, importance.as_chunks().0);
+        let [more, less] = [0.125, -0.125].map(|shift| {
+            let vectors: [_; 4] =
+                from_fn(|i| nearest_shifted(&weights[i], &importance[i], scale, shift));
+            (vectors, vectors.iter().map(|vector| vector.2).sum::<f32>())
+        });
+        let is_less = less.1 < more.1;
+        let (vectors, _) = if is_less { less } else { more };
+        let values: [[f32; 8]; 4] = vectors.map(|vector| vector.1);
+        ((vectors.map(|vector| vector.0), is_less), bytemuck::must_cast(values))
+    }
+}
+
+impl Encode<256> for Iq1S {
+    type Block = Block;
+    fn encode(weights: &[f32; 256], importance: Option<&[f32; 256]>) -> Block {
+        let block = ScaledBlock::<_, 8>::new(
+            &Shifted,
+            must_cast_ref::<_, [[f32; 32]; 8]>(weights),
+            importance.map(must_cast_ref),
+            Multipliers::odd(15.0),
+            tried(),
+        );
+        let high = |g: usize| {
+            let (indices, is_less) = block.codes[g];
+            let upper = (0..4).fold(0, |bits, i| bits | indices[i] >> 8 << (3 * i));
+            upper | u16::from(block.scales[g]) << 12 | u16::from(is_less) << 15
+        };
+        Block {
+            d: block.d.to_le_bytes(),
+            qs: block.codes.map(|(indices, _)| indices.map(|index| index as u8)),
+            qh: from_fn(|g| high(g).to_le_bytes()),
+        }
     }
 }

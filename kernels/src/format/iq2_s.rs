@@ -1,14 +1,18 @@
-use std::array::from_fn;
+use std::{array::from_fn, sync::LazyLock};
 
+use bytemuck::{must_cast, must_cast_ref};
 use half::f16;
 
 use super::{
     Format, SPAN, Scales, Shared, Split, Unsigned,
     codebook::{decode, expand, iq2_s::ENTRIES, with_signs},
-    iq2_xs::scales,
-    iq2_xxs::{CENTER, VALUES},
+    iq2_xs::{packed_scales, scales},
+    iq2_xxs::{CENTER, VALUES, tried},
 };
-use crate::isa::{Half, Isa};
+use crate::{
+    isa::{Half, Isa},
+    quantize::{Encode, Grid, Magnitudes, Multipliers, ScaledBlock},
+};
 
 /// 2.5 bits: indices of eight magnitudes, a sign bit for each weight, and a 4-bit scale for each 16
 /// weights.
@@ -68,5 +72,31 @@ impl Format for Iq2S {
     fn quants<I: Isa>(isa: I, b: &Block, _: Shared<I>, group: usize) -> I::Bytes {
         let signs = isa.bit_mask(u32::from_le_bytes(b.signs[group]));
         with_signs(isa, &b.magnitudes(group), signs, CENTER)
+    }
+}
+
+static GRID: LazyLock<Grid<8>> = LazyLock::new(|| Grid::new(&MAGNITUDES, 8, 0));
+
+impl Encode<256> for Iq2S {
+    type Block = Block;
+    fn encode(weights: &[f32; 256], importance: Option<&[f32; 256]>) -> Block {
+        let Magnitudes { magnitudes, signs } = Magnitudes::new(weights, importance, false);
+        let block = ScaledBlock::<_, 16>::new(
+            &*GRID,
+            must_cast_ref::<_, [[f32; 16]; 16]>(&magnitudes),
+            importance.map(must_cast_ref),
+            Multipliers::odd(31.0),
+            tried(),
+        );
+        let index = |i: usize| block.codes[i / 2][i % 2];
+        let qs: [u8; 32] = from_fn(|i| index(i) as u8);
+        let high = |g: usize| (0..4).fold(0, |bits, i| bits | index(4 * g + i) >> 8 << (2 * i));
+        Block {
+            d: block.d.to_le_bytes(),
+            qs: must_cast(qs),
+            signs: must_cast(signs),
+            qh: from_fn(|g| high(g) as u8),
+            scales: packed_scales(block.scales),
+        }
     }
 }

@@ -1,3 +1,6 @@
+use std::{array::from_fn, sync::LazyLock};
+
+use bytemuck::{must_cast, must_cast_ref};
 use half::f16;
 
 use super::{
@@ -6,9 +9,12 @@ use super::{
     codebook::{
         decode, even_sign_bits, even_signs, expand, group_signs, iq2_xs::ENTRIES, with_signs,
     },
-    iq2_xxs::{CENTER, VALUES},
+    iq2_xxs::{CENTER, VALUES, tried},
 };
-use crate::isa::{Half, Isa};
+use crate::{
+    isa::{Half, Isa},
+    quantize::{Encode, Grid, Magnitudes, Multipliers, ScaledBlock},
+};
 
 /// 2.3 bits: indices of eight magnitudes, seven sign bits for each eight weights, and a 4-bit scale
 /// for each 16 weights.
@@ -79,5 +85,30 @@ impl Format for Iq2Xs {
     fn quants<I: Isa>(isa: I, b: &Block, signs: Shared<I>, group: usize) -> I::Bytes {
         let signs = group_signs(isa, signs, group);
         with_signs(isa, &b.magnitudes(group), signs, CENTER)
+    }
+}
+
+static GRID: LazyLock<Grid<8>> = LazyLock::new(|| Grid::new(&MAGNITUDES, 8, 0));
+
+/// Packs the scales of each 16 weights.
+pub(super) fn packed_scales(scales: [u8; 16]) -> [u8; 8] {
+    from_fn(|g| scales[2 * g] | scales[2 * g + 1] << 4)
+}
+
+impl Encode<256> for Iq2Xs {
+    type Block = Block;
+    fn encode(weights: &[f32; 256], importance: Option<&[f32; 256]>) -> Block {
+        let Magnitudes { magnitudes, signs } = Magnitudes::new(weights, importance, true);
+        let block = ScaledBlock::<_, 16>::new(
+            &*GRID,
+            must_cast_ref::<_, [[f32; 16]; 16]>(&magnitudes),
+            importance.map(must_cast_ref),
+            Multipliers::odd(31.0),
+            tried(),
+        );
+        let vector =
+            |i: usize| (block.codes[i / 2][i % 2] | u16::from(signs[i] & 127) << 9).to_le_bytes();
+        let qs: [[u8; 2]; 32] = from_fn(vector);
+        Block { d: block.d.to_le_bytes(), qs: must_cast(qs), scales: packed_scales(block.scales) }
     }
 }

@@ -1,3 +1,6 @@
+use std::{array::from_fn, sync::LazyLock};
+
+use bytemuck::must_cast_ref;
 use half::f16;
 
 use super::{
@@ -9,6 +12,7 @@ use super::{
 use crate::{
     array,
     isa::{Half, Isa},
+    quantize::{Encode, Grid, Magnitudes, Multipliers, ScaledBlock, around},
 };
 
 /// 2 bits: indices of eight magnitudes, seven sign bits for each eight weights, and a 4-bit scale
@@ -43,6 +47,12 @@ pub(super) fn scale_and_signs(bits: [u8; 4]) -> (f32, [u8; 4]) {
     let bits = u32::from_le_bytes(bits);
     let sevens = [bits, bits >> 7, bits >> 14, bits >> 21].map(|x| x as u8 & 127);
     ((2 * (bits >> 28) + 1) as f32, sevens.map(even_sign_bits))
+}
+
+/// The inverse of [`scale_and_signs`]: seven of each eight signs, and the upper four bits of a scale.
+pub(super) fn pack_signs_and_scale(signs: [u8; 4], scale: u8) -> [u8; 4] {
+    let [a, b, c, d] = signs.map(|signs| u32::from(signs & 127));
+    (a | b << 7 | c << 14 | d << 21 | u32::from(scale) << 28).to_le_bytes()
 }
 
 /// Returns the scales of all groups, times `d`.
@@ -121,5 +131,33 @@ impl Format for Iq2Xxs {
     fn quants<I: Isa>(isa: I, b: &Block, signs: Shared<I>, group: usize) -> I::Bytes {
         let signs = group_signs(isa, signs, group);
         with_signs(isa, &b.groups[group].magnitudes(), signs, CENTER)
+    }
+}
+
+static GRID: LazyLock<Grid<8>> = LazyLock::new(|| Grid::new(&MAGNITUDES, 8, 0));
+
+/// The values that are tried for the largest magnitude of a group: often, it is better to make it
+/// smaller.
+pub(super) fn tried() -> impl Iterator<Item = f32> + Clone {
+    around(f32::from(CENTER) / 8.0, 0.06, -6..=16)
+}
+
+impl Encode<256> for Iq2Xxs {
+    type Block = Block;
+    fn encode(weights: &[f32; 256], importance: Option<&[f32; 256]>) -> Block {
+        let Magnitudes { magnitudes, signs } = Magnitudes::new(weights, importance, true);
+        let block = ScaledBlock::<_, 8>::new(
+            &*GRID,
+            must_cast_ref::<_, [[f32; 32]; 8]>(&magnitudes),
+            importance.map(must_cast_ref),
+            Multipliers::odd(31.0),
+            tried(),
+        );
+        let signs: &[[u8; 4]; 8] = must_cast_ref(&signs);
+        let group = |g: usize| Group {
+            qs: from_fn(|i| block.codes[g][i] as u8),
+            signs_and_scale: pack_signs_and_scale(signs[g], block.scales[g]),
+        };
+        Block { d: block.d.to_le_bytes(), groups: from_fn(group) }
     }
 }

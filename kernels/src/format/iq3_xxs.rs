@@ -1,11 +1,17 @@
+use std::{array::from_fn, sync::LazyLock};
+
+use bytemuck::must_cast_ref;
 use half::f16;
 
 use super::{
     Format, SPAN, Scales, Shared, Unsigned,
     codebook::{decode, expand, group_signs, iq3_xxs::ENTRIES, with_signs},
-    iq2_xxs::{scale_and_signs, scales, signs},
+    iq2_xxs::{pack_signs_and_scale, scale_and_signs, scales, signs},
 };
-use crate::isa::{Half, Isa};
+use crate::{
+    isa::{Half, Isa},
+    quantize::{Encode, Grid, Magnitudes, Multipliers, ScaledBlock, around},
+};
 
 /// 3 bits: indices of four magnitudes, seven sign bits for each eight weights, and a 4-bit scale
 /// for each 32 weights.
@@ -65,5 +71,27 @@ impl Format for Iq3Xxs {
     fn quants<I: Isa>(isa: I, b: &Block, signs: Shared<I>, group: usize) -> I::Bytes {
         let signs = group_signs(isa, signs, group);
         with_signs(isa, &b.magnitudes(group), signs, CENTER)
+    }
+}
+
+static GRID: LazyLock<Grid<4>> = LazyLock::new(|| Grid::new(&MAGNITUDES, 4, 0));
+
+impl Encode<256> for Iq3Xxs {
+    type Block = Block;
+    fn encode(weights: &[f32; 256], importance: Option<&[f32; 256]>) -> Block {
+        let Magnitudes { magnitudes, signs } = Magnitudes::new(weights, importance, true);
+        let block = ScaledBlock::<_, 8>::new(
+            &*GRID,
+            must_cast_ref::<_, [[f32; 32]; 8]>(&magnitudes),
+            importance.map(must_cast_ref),
+            Multipliers::odd(31.0),
+            around(15.5, 0.03, -12..=12),
+        );
+        let signs: &[[u8; 4]; 8] = must_cast_ref(&signs);
+        Block {
+            d: block.d.to_le_bytes(),
+            qs: block.codes.map(|indices| indices.map(|index| index as u8)),
+            signs_and_scales: from_fn(|g| pack_signs_and_scale(signs[g], block.scales[g])),
+        }
     }
 }

@@ -4,7 +4,10 @@ use bytemuck::must_cast_ref;
 use half::f16;
 
 use super::{Format, SPAN, Scales, Shared, Signed, iq4_nl};
-use crate::isa::{Half, Isa};
+use crate::{
+    isa::{Half, Isa},
+    quantize::{Encode, Multipliers, ScaledBlock},
+};
 
 /// 4-bit indices of 16 values: `d * scale * VALUES[q]`, with a 6-bit scale for each 32 weights.
 pub struct Iq4Xs;
@@ -86,5 +89,27 @@ impl Format for Iq4Xs {
     #[inline(always)]
     fn quants<I: Isa>(isa: I, b: &Block, _: Shared<I>, group: usize) -> I::Bytes {
         iq4_nl::values(isa, isa.nibbles(&b.qs[group]))
+    }
+}
+
+impl Encode<256> for Iq4Xs {
+    type Block = Block;
+    #[inline(always)]
+    fn encode(weights: &[f32; 256], importance: Option<&[f32; 256]>) -> Block {
+        let block = ScaledBlock::<_, 8>::new(
+            &iq4_nl::Values,
+            must_cast_ref::<_, [[f32; 32]; 8]>(weights),
+            importance.map(must_cast_ref),
+            Multipliers::SIX_BITS,
+            iq4_nl::tried(),
+        );
+        let scale = block.scales;
+        let high = |i: usize| (0..4).fold(0, |bits, k| bits | scale[4 * i + k] >> 4 << (2 * k));
+        Block {
+            d: block.d.to_le_bytes(),
+            scales_h: from_fn(high),
+            scales_l: from_fn(|i| scale[2 * i] & 15 | scale[2 * i + 1] << 4),
+            qs: block.codes.map(iq4_nl::packed),
+        }
     }
 }

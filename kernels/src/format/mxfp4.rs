@@ -1,7 +1,7 @@
 use std::array::from_fn;
 
 use super::{Format, SPAN, Scales, Shared, Unsigned};
-use crate::isa::Isa;
+use crate::{isa::Isa, quantize::Encode};
 
 /// 4-bit floats with a power of two for each 32 weights (OCP Microscaling Formats 1.0):
 /// `d * VALUES[q]`, where values are doubled to make them integers, and `d` is half the power of
@@ -88,4 +88,24 @@ impl Format for Mxfp4 {
     fn quants<I: Isa>(isa: I, span: &[Block; 8], _: Shared<I>, group: usize) -> I::Bytes {
         values(isa, isa.nibbles(&span[group].qs))
     }
+}
+
+impl Encode<32> for Mxfp4 {
+    type Block = Block;
+    #[inline(always)]
+    fn encode(weights: &[f32; 32], _: Option<&[f32; 32]>) -> Block {
+        let largest = weights.iter().fold(0f32, |max, weight| max.max(weight.abs()));
+        // The exponent of the largest weight, less that of the largest value, 6.
+        let e = (largest.to_bits() >> 23).saturating_sub(2) as u8;
+        let q = weights.map(|weight| nearest_value(weight, SCALES[usize::from(e)]));
+        Block { e, qs: from_fn(|i| q[i] | q[i + 16] << 4) }
+    }
+}
+
+/// Returns the nibble of the nearest multiple of `scale`, the first one if there are several.
+#[inline(always)]
+fn nearest_value(weight: f32, scale: f32) -> u8 {
+    let error = |nibble: u8| (value(nibble) * scale - weight).abs();
+    let nearer = |best: u8, nibble| if error(nibble) < error(best) { nibble } else { best };
+    (1..16).fold(0, nearer)
 }

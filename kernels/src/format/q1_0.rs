@@ -72,7 +72,7 @@ impl Format for Q1_0 {
 impl Encode<128> for Q1_0 {
     type Block = Block;
     #[inline(always)]
-    fn encode(weights: &[f32; 128]) -> Block {
+    fn encode(weights: &[f32; 128], _: Option<&[f32; 128]>) -> Block {
         // In the order of ggml's sum, for the same bits.
         let sum: f32 = weights.iter().map(|weight| weight.abs()).sum();
         let bit = |i: usize| u8::from(weights[i] >= 0.0) << (i % 8);

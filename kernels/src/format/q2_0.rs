@@ -5,7 +5,7 @@ use half::f16;
 use super::{Format, SPAN, Scales, Shared, Unsigned};
 use crate::{
     isa::{Half, Isa},
-    quantize::{Encode, inverse, largest},
+    quantize::{Encode, ternary},
 };
 
 /// 2 bits: `d * (q - 1)`, with one scale for 64 weights.
@@ -69,15 +69,10 @@ impl Format for Q2_0 {
 impl Encode<64> for Q2_0 {
     type Block = Block;
     #[inline(always)]
-    fn encode(weights: &[f32; 64]) -> Block {
-        let d = largest(weights).abs();
-        let inverse = inverse(d);
+    fn encode(weights: &[f32; 64], _: Option<&[f32; 64]>) -> Block {
         // No weight is rounded to 2, which only other quantizers write.
-        let quant = |i: usize| {
-            let weight = weights[i] * inverse;
-            1 + u8::from(weight >= 0.5) - u8::from(weight <= -0.5)
-        };
-        let byte = |i| quant(i) | quant(i + 1) << 2 | quant(i + 2) << 4 | quant(i + 3) << 6;
-        Block { d: f16::from_f32(d).to_le_bytes(), qs: from_fn(|i| byte(4 * i)) }
+        let (d, q) = ternary(weights);
+        let byte = |i| q[i] | q[i + 1] << 2 | q[i + 2] << 4 | q[i + 3] << 6;
+        Block { d: d.to_le_bytes(), qs: from_fn(|i| byte(4 * i)) }
     }
 }

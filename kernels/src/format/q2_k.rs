@@ -1,12 +1,16 @@
+use std::array::from_fn;
+
+use bytemuck::must_cast_ref;
 use half::f16;
 
 use super::{
     Format, Offset, SPAN, Scales, Shared, Split, Unsigned,
-    bits::{LOW, integers},
+    bits::{LOW, integers, pairs},
 };
 use crate::{
     array::map,
     isa::{Half, Isa},
+    quantize::{AffineBlock, AffineLevels, Encode},
 };
 
 /// 2 bits: `d * scale * q - dmin * minimum`, with a 4-bit scale and minimum for each 16 weights.
@@ -66,5 +70,21 @@ impl Format for Q2K {
             _ => isa.shr::<6>(q),
         };
         isa.and(q, isa.splat(3))
+    }
+}
+
+impl Encode<256> for Q2K {
+    type Block = Block;
+    #[inline(always)]
+    fn encode(weights: &[f32; 256], importance: Option<&[f32; 256]>) -> Block {
+        let levels = AffineLevels { quant: 3.0, scale: 15.0, steps: -9..=9 };
+        let importance = importance.map(must_cast_ref);
+        let block = AffineBlock::<16, 16>::new(must_cast_ref(weights), importance, levels);
+        Block {
+            scales: from_fn(|g| block.scales[g] | block.minimums[g] << 4),
+            qs: pairs(must_cast_ref(&block.quants)),
+            d: block.d.to_le_bytes(),
+            dmin: block.dmin.to_le_bytes(),
+        }
     }
 }

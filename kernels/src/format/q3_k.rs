@@ -1,8 +1,16 @@
+use std::array::from_fn;
+
 use bytemuck::{must_cast, must_cast_ref};
 use half::f16;
 
-use super::{Format, SPAN, Scales, Shared, Split, Unsigned, bits::LOW};
-use crate::isa::{Half, Isa};
+use super::{
+    Format, SPAN, Scales, Shared, Split, Unsigned,
+    bits::{LOW, pairs},
+};
+use crate::{
+    isa::{Half, Isa},
+    quantize::{Encode, Integers, Multipliers, ScaledBlock, around},
+};
 
 /// 3 bits: `d * (scale - 32) * (q - 4)`, with a 6-bit scale for each 16 weights.
 pub struct Q3K;
@@ -83,5 +91,33 @@ impl Format for Q3K {
             _ => isa.shr::<5>(high),
         };
         isa.or(isa.and(low, isa.splat(3)), isa.and(high, isa.splat(4)))
+    }
+}
+
+impl Encode<256> for Q3K {
+    type Block = Block;
+    #[inline(always)]
+    fn encode(weights: &[f32; 256], importance: Option<&[f32; 256]>) -> Block {
+        let values = around(-4.0, 0.025, -9..=9);
+        let block = ScaledBlock::<_, 16>::new(
+            &Integers(4.0),
+            must_cast_ref::<_, [[f32; 16]; 16]>(weights),
+            importance.map(must_cast_ref),
+            Multipliers::SIX_BITS,
+            values,
+        );
+        let quants = block.codes.map(|group| group.map(|quant| (quant + 4.0) as u8));
+        let groups: &[[u8; 32]; 8] = must_cast_ref(&quants);
+        let scale = block.scales;
+        let high = |i: usize| (0..4).fold(0, |bits, k| bits | scale[4 * k + i] >> 4 << (2 * k));
+        Block {
+            hmask: from_fn(|i| (0..8).fold(0, |bits, g| bits | groups[g][i] >> 2 << g)),
+            qs: pairs(must_cast_ref(&quants)),
+            scales: from_fn(|i| match i {
+                0..8 => scale[i] & 15 | scale[i + 8] << 4,
+                _ => high(i - 8),
+            }),
+            d: block.d.to_le_bytes(),
+        }
     }
 }

@@ -60,8 +60,8 @@ impl Format for Q4_0 {
 impl Encode<32> for Q4_0 {
     type Block = Block;
     #[inline(always)]
-    fn encode(weights: &[f32; 32]) -> Block {
-        let (d, quants) = nearest_half(weights, 8.0);
+    fn encode(weights: &[f32; 32], importance: Option<&[f32; 32]>) -> Block {
+        let (d, quants) = nearest_half(weights, importance, 8.0);
         let q = quants.map(|quant| (quant + 8.0) as u8);
         Block { d: d.to_le_bytes(), qs: from_fn(|i| q[i] | q[i + 16] << 4) }
     }

@@ -3,7 +3,10 @@ use std::array::from_fn;
 use half::f16;
 
 use super::{Format, Offset, SPAN, Scales, Shared, Unsigned};
-use crate::isa::{Half, Isa};
+use crate::{
+    isa::{Half, Isa},
+    quantize::{Encode, LinearFit, inverse},
+};
 
 /// 4 bits: `d * q + m`; the first 16 weights in the low nibbles.
 pub struct Q4_1;
@@ -51,5 +54,30 @@ impl Format for Q4_1 {
     #[inline(always)]
     fn quants<I: Isa>(isa: I, span: &[Block; 8], _: Shared<I>, group: usize) -> I::Bytes {
         isa.nibbles(&span[group].qs)
+    }
+}
+
+impl Encode<32> for Q4_1 {
+    type Block = Block;
+    #[inline(always)]
+    fn encode(weights: &[f32; 32], importance: Option<&[f32; 32]>) -> Block {
+        let (d, m, q) = match importance {
+            Some(_) => {
+                let (d, m) = LinearFit::of_block(weights, importance, 15.0);
+                (d, m, LinearFit::stored((d, m)).quants(weights, 15.0))
+            }
+            // Rounded with the scale before it becomes an f16, for ggml's bytes.
+            None => {
+                let least = weights.iter().copied().fold(f32::INFINITY, f32::min);
+                let most = weights.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                let d = (most - least) / 15.0;
+                let inverse = inverse(d);
+                let q = weights.map(|weight| ((weight - least) * inverse + 0.5).clamp(0.0, 15.0));
+                (f16::from_f32(d), f16::from_f32(least), q)
+            }
+        };
+        let q = q.map(|quant| quant as u8);
+        let qs = from_fn(|i| q[i] | q[i + 16] << 4);
+        Block { d: d.to_le_bytes(), m: m.to_le_bytes(), qs }
     }
 }

@@ -1,11 +1,12 @@
-use std::array::from_fn;
+use std::{array::from_fn, ops::RangeInclusive};
 
+use bytemuck::must_cast_ref;
 use half::f16;
 
 use super::{Format, Offset, SPAN, Scales, Shared, Unsigned};
 use crate::{
     isa::{Half, Isa},
-    quantize::{AffineBlock, Encode},
+    quantize::{AffineBlock, AffineLevels, Encode},
 };
 
 /// 4 bits: `d * scale * q - dmin * minimum`, with a 6-bit scale and minimum for each 32 weights.
@@ -98,7 +99,7 @@ impl Format for Q4K {
 impl ScalesAndMinimums {
     /// Packs the scales and minimums of a block.
     #[inline(always)]
-    pub(super) fn pack(block: &AffineBlock) -> Self {
+    pub(super) fn pack(block: &AffineBlock<32, 8>) -> Self {
         let (scale, minimum) = (block.scales, block.minimums);
         let packed = from_fn(|i| match i {
             0..4 => scale[i] | (scale[i + 4] >> 4) << 6,
@@ -107,6 +108,18 @@ impl ScalesAndMinimums {
         });
         Self { d: block.d.to_le_bytes(), dmin: block.dmin.to_le_bytes(), packed }
     }
+}
+
+/// Quantizes a block with quants up to `quant`.
+#[inline(always)]
+pub(super) fn affine_block(
+    weights: &[f32; 256],
+    importance: Option<&[f32; 256]>,
+    quant: f32,
+    steps: RangeInclusive<i32>,
+) -> AffineBlock<32, 8> {
+    let levels = AffineLevels { quant, scale: 63.0, steps };
+    AffineBlock::new(must_cast_ref(weights), importance.map(must_cast_ref), levels)
 }
 
 /// Packs the low 4 bits of quants in the layout of Q4_K.
@@ -118,8 +131,8 @@ pub(super) fn low_nibbles(quants: &[[u8; 32]; 8]) -> [u8; 128] {
 impl Encode<256> for Q4K {
     type Block = Block;
     #[inline(always)]
-    fn encode(weights: &[f32; 256]) -> Block {
-        let block = AffineBlock::new(weights, 15.0, -10..=10);
+    fn encode(weights: &[f32; 256], importance: Option<&[f32; 256]>) -> Block {
+        let block = affine_block(weights, importance, 15.0, -10..=10);
         Block { scales: ScalesAndMinimums::pack(&block), qs: low_nibbles(&block.quants) }
     }
 }

@@ -94,8 +94,8 @@ pub(super) fn packed(q: &[u8; 32]) -> ([u8; 4], [u8; 16]) {
 impl Encode<32> for Q5_0 {
     type Block = Block;
     #[inline(always)]
-    fn encode(weights: &[f32; 32]) -> Block {
-        let (d, quants) = nearest_half(weights, 16.0);
+    fn encode(weights: &[f32; 32], importance: Option<&[f32; 32]>) -> Block {
+        let (d, quants) = nearest_half(weights, importance, 16.0);
         let (qh, qs) = packed(&quants.map(|quant| (quant + 16.0) as u8));
         Block { d: d.to_le_bytes(), qh, qs }
     }

@@ -61,12 +61,10 @@ impl Format for Q5_1 {
 impl Encode<32> for Q5_1 {
     type Block = Block;
     #[inline(always)]
-    fn encode(weights: &[f32; 32]) -> Block {
-        let least = weights.iter().copied().fold(f32::INFINITY, f32::min);
-        let most = weights.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let (d, m) = (f16::from_f32((most - least) / 31.0), f16::from_f32(least));
-        let fit = LinearFit { scale: d.to_f32(), minimum: -m.to_f32() };
-        let (qh, qs) = packed(&fit.quants(weights, 31.0).map(|quant| quant as u8));
+    fn encode(weights: &[f32; 32], importance: Option<&[f32; 32]>) -> Block {
+        let (d, m) = LinearFit::of_block(weights, importance, 31.0);
+        let quants = LinearFit::stored((d, m)).quants(weights, 31.0);
+        let (qh, qs) = packed(&quants.map(|quant| quant as u8));
         Block { d: d.to_le_bytes(), m: m.to_le_bytes(), qh, qs }
     }
 }

@@ -2,12 +2,9 @@ use std::array::from_fn;
 
 use super::{
     Format, Offset, SPAN, Scales, Shared, Unsigned,
-    q4_k::{ScalesAndMinimums, low_nibbles, nibbles},
+    q4_k::{ScalesAndMinimums, affine_block, low_nibbles, nibbles},
 };
-use crate::{
-    isa::Isa,
-    quantize::{AffineBlock, Encode},
-};
+use crate::{isa::Isa, quantize::Encode};
 
 /// 5 bits: as Q4_K, with the fifth bits stored separately.
 pub struct Q5K;
@@ -64,8 +61,8 @@ impl Format for Q5K {
 impl Encode<256> for Q5K {
     type Block = Block;
     #[inline(always)]
-    fn encode(weights: &[f32; 256]) -> Block {
-        let block = AffineBlock::new(weights, 31.0, -5..=10);
+    fn encode(weights: &[f32; 256], importance: Option<&[f32; 256]>) -> Block {
+        let block = affine_block(weights, importance, 31.0, -5..=10);
         let qh = from_fn(|i| (0..8).fold(0, |bits, g| bits | block.quants[g][i] >> 4 << g));
         let qs = low_nibbles(&block.quants);
         Block { scales: ScalesAndMinimums::pack(&block), qh, qs }

@@ -68,8 +68,8 @@ impl Format for Q6K {
 impl Encode<256> for Q6K {
     type Block = Block;
     #[inline(always)]
-    fn encode(weights: &[f32; 256]) -> Block {
-        let block = SymmetricBlock::new(weights, 32.0);
+    fn encode(weights: &[f32; 256], importance: Option<&[f32; 256]>) -> Block {
+        let block = SymmetricBlock::new(weights, importance, 32.0);
         let quants = block.quants.map(|group| group.map(|quant| (quant + 32.0) as u8));
         let quants: [[[u8; 32]; 4]; 2] = must_cast(quants);
         let low = quants.map(|q| [0, 1].map(|k| from_fn(|l| q[k][l] & 15 | q[k + 2][l] << 4)));

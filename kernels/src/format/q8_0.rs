@@ -50,7 +50,7 @@ impl Format for Q8_0 {
 impl Encode<32> for Q8_0 {
     type Block = Block;
     #[inline(always)]
-    fn encode(weights: &[f32; 32]) -> Block {
+    fn encode(weights: &[f32; 32], _: Option<&[f32; 32]>) -> Block {
         let d = f16::from_f32(largest(weights).abs() / 127.0);
         let inverse = inverse(d.to_f32());
         let qs = weights.map(|weight| nearest(weight * inverse, -127.0, 127.0) as i8 as u8);

@@ -1,7 +1,12 @@
+use std::array::from_fn;
+
 use half::f16;
 
 use super::{Format, SPAN, Scales, Shared, Unsigned};
-use crate::isa::{Half, Isa};
+use crate::{
+    isa::{Half, Isa},
+    quantize::{Encode, ternary},
+};
 
 /// Ternary digits: `d * (q - 1)`, with one scale for 256 weights.
 ///
@@ -79,5 +84,25 @@ impl Format for Tq1_0 {
         // The digit is at least 1 from 256 / 3 on, and 2 from 512 / 3 on. A true comparison is -1.
         let digit = isa.sub(isa.splat(0), isa.at_least(fraction, isa.splat(86)));
         isa.sub(digit, isa.at_least(fraction, isa.splat(171)))
+    }
+}
+
+impl Encode<256> for Tq1_0 {
+    type Block = Block;
+    #[inline(always)]
+    fn encode(weights: &[f32; 256], _: Option<&[f32; 256]>) -> Block {
+        let (d, q) = ternary(weights);
+        // The digits of a byte are `step` weights apart. Rounded up, so that each is the integer part.
+        let byte = |first: usize, step: usize, digits: usize| {
+            let digit = |n| if n < digits { u16::from(q[first + n * step]) } else { 0 };
+            let number = (0..POWERS.len()).fold(0, |number, n| 3 * number + digit(n));
+            (number * 256).div_ceil(243) as u8
+        };
+        Block {
+            first: from_fn(|i| byte(i, 32, 5)),
+            second: from_fn(|i| byte(160 + i, 16, 5)),
+            third: from_fn(|i| byte(240 + i, 4, 4)),
+            d: d.to_le_bytes(),
+        }
     }
 }

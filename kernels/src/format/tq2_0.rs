@@ -1,7 +1,10 @@
 use half::f16;
 
-use super::{Format, SPAN, Scales, Shared, Unsigned};
-use crate::isa::{Half, Isa};
+use super::{Format, SPAN, Scales, Shared, Unsigned, bits::pairs};
+use crate::{
+    isa::{Half, Isa},
+    quantize::{Encode, ternary},
+};
 
 /// 2 bits: `d * (q - 1)`, with one scale for 256 weights.
 pub struct Tq2_0;
@@ -46,5 +49,14 @@ impl Format for Tq2_0 {
             _ => isa.shr::<6>(q),
         };
         isa.and(q, isa.splat(3))
+    }
+}
+
+impl Encode<256> for Tq2_0 {
+    type Block = Block;
+    #[inline(always)]
+    fn encode(weights: &[f32; 256], _: Option<&[f32; 256]>) -> Block {
+        let (d, q) = ternary(weights);
+        Block { qs: bytemuck::must_cast(pairs(&q)), d: d.to_le_bytes() }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::array::from_fn;
 
+use bytemuck::must_cast_ref;
 use half::f16;
 
 use super::{best, inverse, nearest, sum};
@@ -24,12 +25,29 @@ pub(crate) fn quick_half<const N: usize>(weights: &[f32; N], levels: f32) -> (f1
     (f16::from_f32(scale), from_fn(|i| quant(weights[i])))
 }
 
+/// Returns the largest magnitude as the scale, and each weight rounded to -1, 0 or 1, plus 1.
+#[inline(always)]
+pub(crate) fn ternary<const N: usize>(weights: &[f32; N]) -> (f16, [u8; N]) {
+    let scale = largest(weights).abs();
+    let inverse = inverse(scale);
+    let quants = weights.map(|weight| {
+        let weight = weight * inverse;
+        1 + u8::from(weight >= 0.5) - u8::from(weight <= -0.5)
+    });
+    (f16::from_f32(scale), quants)
+}
+
 /// Returns the scale and the quants of a block with one scale.
 #[inline(always)]
-pub(crate) fn nearest_half<const N: usize>(weights: &[f32; N], levels: f32) -> (f16, [f32; N]) {
+pub(crate) fn nearest_half<const N: usize>(
+    weights: &[f32; N],
+    importance: Option<&[f32; N]>,
+    levels: f32,
+) -> (f16, [f32; N]) {
     // With the first scale, the largest weight becomes the quant `-levels`.
-    let scales = [largest(weights) / -levels, search(weights, levels)].map(f16::from_f32);
-    let scale = best(scales.into_iter(), |scale| error(weights, scale.to_f32(), levels));
+    let scales = [largest(weights) / -levels, search(weights, importance, levels)];
+    let scales = scales.map(f16::from_f32).into_iter();
+    let scale = best(scales, |scale| error(weights, importance, scale.to_f32(), levels));
     let scale = scale.unwrap_or_default();
     (scale, quants(weights, scale.to_f32(), levels))
 }
@@ -44,25 +62,28 @@ pub(crate) struct SymmetricBlock {
 impl SymmetricBlock {
     /// Quantizes a block.
     #[inline(always)]
-    pub fn new(weights: &[f32; 256], levels: f32) -> Self {
-        let groups: &[[f32; 16]; 16] = bytemuck::must_cast_ref(weights);
-        let scales = groups.each_ref().map(|group| search(group, levels));
+    pub fn new(weights: &[f32; 256], importance: Option<&[f32; 256]>, levels: f32) -> Self {
+        let groups: &[[f32; 16]; 16] = must_cast_ref(weights);
+        let importance: Option<&[[f32; 16]; 16]> = importance.map(must_cast_ref);
+        let importance = |g: usize| importance.map(|all| &all[g]);
+        let scales: [f32; 16] = from_fn(|g| search(&groups[g], importance(g), levels));
         let d = f16::from_f32(largest(&scales) / -128.0);
         let one = d.to_f32();
         let scales = from_fn(|g| {
             let middle = nearest(scales[g] * inverse(one), -128.0, 127.0);
             let near = [0.0, -1.0, 1.0].map(|step| (middle + step).clamp(-128.0, 127.0));
-            best(near.into_iter(), |scale| error(&groups[g], one * scale, levels)).unwrap_or(0.0)
+            let error = |scale| error(&groups[g], importance(g), one * scale, levels);
+            best(near.into_iter(), error).unwrap_or(0.0)
         });
         let quants = from_fn(|g| quants(&groups[g], one * scales[g], levels));
         SymmetricBlock { d, scales: scales.map(|scale| scale as i8), quants }
     }
 }
 
-/// Returns the least-squares scale, where each weight counts in proportion to its square, over 19
-/// roundings (`make_qx_quants`).
+/// Returns the least-squares scale over 19 roundings (`make_qx_quants`). Without `importance`, each
+/// weight counts in proportion to its square.
 #[inline(always)]
-fn search<const N: usize>(weights: &[f32; N], levels: f32) -> f32 {
+fn search<const N: usize>(weights: &[f32; N], importance: Option<&[f32; N]>, levels: f32) -> f32 {
     let largest = largest(weights);
     // Relative to the largest weight, so that fourth powers are finite.
     let per_largest = inverse(largest);
@@ -71,7 +92,10 @@ fn search<const N: usize>(weights: &[f32; N], levels: f32) -> f32 {
     for step in -9..=9 {
         let inverse = -(levels + 0.1 * step as f32);
         let quants = weights.map(|weight| nearest(weight * inverse, -levels, levels - 1.0));
-        let importance = |i: usize| weights[i] * weights[i];
+        let importance = |i: usize| match importance {
+            Some(importance) => importance[i],
+            None => weights[i] * weights[i],
+        };
         let product = sum::<N>(|i| importance(i) * weights[i] * quants[i]);
         let square = sum::<N>(|i| importance(i) * quants[i] * quants[i]);
         // The gain is the sum of squares of the weights less the sum of squares of the errors.
@@ -91,7 +115,16 @@ fn quants<const N: usize>(weights: &[f32; N], scale: f32, levels: f32) -> [f32; 
 
 /// Returns the sum of squares of the errors of `weights`.
 #[inline(always)]
-fn error<const N: usize>(weights: &[f32; N], scale: f32, levels: f32) -> f32 {
+fn error<const N: usize>(
+    weights: &[f32; N],
+    importance: Option<&[f32; N]>,
+    scale: f32,
+    levels: f32,
+) -> f32 {
     let quants = quants(weights, scale, levels);
-    sum::<N>(|i| (scale * quants[i] - weights[i]).powi(2))
+    let square = |i: usize| (scale * quants[i] - weights[i]).powi(2);
+    match importance {
+        None => sum::<N>(square),
+        Some(importance) => sum::<N>(|i| importance[i] * square(i)),
+    }
 }

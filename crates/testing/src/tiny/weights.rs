@@ -134,7 +134,7 @@ pub fn is_table(name: &str) -> bool {
 pub fn encoded(encoder: Encoder, values: &[f32]) -> Vec<u8> {
     let (block, bytes) = encoder.dtype().block();
     let mut out = vec![0; values.len() / block * bytes];
-    encoder.encode(Cpu::best(), values, &mut out);
+    encoder.encode(Cpu::best(), values, None, &mut out);
     out
 }
 
