@@ -47,6 +47,7 @@ use std::{
     ffi::OsString,
     fmt,
     io::{IsTerminal, Write},
+    path::Path,
     process::ExitCode,
     slice,
 };
@@ -277,6 +278,25 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
 /// If the system rejects a handler.
 fn handle_interrupts() -> Result<(), Error> {
     interrupt::install().map_err(|e| Error::failed(format_args!("cannot handle Ctrl-C: {e}")))
+}
+
+/// Checks before the long computation that the output can be a file.
+///
+/// # Errors
+/// If it is a directory, or its folder does not exist.
+fn check_output(output: &Path) -> Result<(), Error> {
+    let shown = output.display();
+    if output.is_dir() {
+        return Err(Error::usage(format_args!("{shown} is a directory: give the name of a file")));
+    }
+    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match folder.filter(|folder| !folder.is_dir()) {
+        Some(folder) => {
+            let folder = folder.display();
+            Err(Error::usage(format_args!("{shown}: the folder {folder} does not exist")))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Prints a line to stderr, or to the log. A failure is ignored, since it could only be reported

@@ -45,6 +45,7 @@
 //! | [`threads`] | worker threads: steps, phases, and the buffers shared between them |
 //! | [`rope_cpu_kernels`] | matrix products, attention, norms, for each format and instruction set |
 //! | [`quantize`] | conversion of a model into another format |
+//! | [`imatrix`] | importance matrices: which weights matter, for quantization |
 //! | `patterns` | many texts found in one pass |
 //! | [`hub`] | download and storage of models of the Hugging Face Hub |
 //! | [`gguf`] | the memory map of a model file, and its validated contents |
@@ -74,6 +75,7 @@ pub mod generate;
 pub mod gguf;
 #[cfg(feature = "hub")]
 pub mod hub;
+pub mod imatrix;
 pub mod kv_cache;
 pub mod model;
 mod patterns;

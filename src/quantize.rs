@@ -16,11 +16,14 @@ use rope_cpu_kernels::{Cpu, DType, Encoder, Matrix};
 use thiserror::Error;
 
 pub use self::{mixture::Options, target::Target};
-use crate::gguf::{
-    GgmlType, Gguf, MetadataError, Tensor, Value,
-    copy::Changes,
-    quoted,
-    writer::{Entry, Writer},
+use crate::{
+    gguf::{
+        GgmlType, Gguf, MetadataError, Tensor, Value,
+        copy::Changes,
+        quoted,
+        writer::{Entry, Writer},
+    },
+    imatrix::{self, Imatrix},
 };
 use crate::json::FileText;
 
@@ -38,6 +41,15 @@ pub enum Error {
     Write(#[from] io::Error),
     #[error("the file has no tensors: there is nothing to quantize")]
     Empty,
+    #[error(transparent)]
+    Imatrix(#[from] imatrix::Error),
+    #[error("tensor {tensor}: {to} is useless without an importance matrix, and it has none")]
+    Importance { tensor: String, to: &'static str },
+    #[error(
+        "no tensor has an entry in the importance matrix, such as {tensor}: it belongs to another \
+         model"
+    )]
+    OtherModel { tensor: String },
     #[error("interrupted")]
     Interrupted,
 }
@@ -53,9 +65,19 @@ pub struct Planned<'g, 'a> {
     pub encoder: Option<Encoder>,
     /// The format that was chosen first but replaced, since a row is not a multiple of its block.
     pub instead_of: Option<DType>,
+    /// The importance of the weights, if it is known.
+    pub importance: Option<&'g imatrix::Entry>,
+    /// Whether the type is useless if the importance of the weights is not known.
+    pub requires_importance: bool,
 }
 
 impl Planned<'_, '_> {
+    /// Returns whether the tensor cannot be converted, since the importance of its weights is not
+    /// known.
+    pub fn lacks_importance(&self) -> bool {
+        self.encoder.is_some() && self.requires_importance && self.importance.is_none()
+    }
+
     /// Returns the size in the new file in bytes.
     pub fn bytes(&self) -> u64 {
         self.entry().bytes()
@@ -70,19 +92,24 @@ impl Planned<'_, '_> {
 ///
 /// # Errors
 ///
-/// Returns an error if a metadata key has the wrong type, or a tensor that must be converted has an
-/// unsupported type.
+/// Returns an error if a metadata key has the wrong type, a tensor that must be converted has an
+/// unsupported type, or the importance matrix belongs to another model.
 pub fn plan<'g, 'a>(
     gguf: &'g Gguf<'a>,
     target: Target,
-    options: &Options,
+    options: &Options<'g>,
 ) -> Result<Vec<Planned<'g, 'a>>, Error> {
     if gguf.tensors().is_empty() {
         return Err(Error::Empty);
     }
     let planned = mixture::plan(gguf, target, options)?;
-    for tensor in planned.iter().filter(|tensor| tensor.encoder.is_some()) {
+    let converted = || planned.iter().filter(|tensor| tensor.encoder.is_some());
+    for tensor in converted() {
         matrix(tensor.source)?;
+    }
+    let is_of_other = options.imatrix.is_some() && converted().all(|t| t.importance.is_none());
+    if let Some(tensor) = converted().find(|t| is_of_other && t.source.name.starts_with("blk.")) {
+        return Err(Error::OtherModel { tensor: quoted(tensor.source.name) });
     }
     Ok(planned)
 }
@@ -101,12 +128,12 @@ pub struct Report {
 /// A function that is called after every few rows, and may stop the work.
 pub type Progress<'p> = dyn FnMut(Report) -> ControlFlow<()> + 'p;
 
-/// Writes the new file.
+/// Writes the new file. Its metadata names the importance matrix `(file, matrix)`, if one is given.
 ///
 /// # Errors
 ///
-/// Returns an error if a weight cannot be encoded, if writing to `out` fails, or if `progress`
-/// stops the work.
+/// Returns an error if the importance of weights is required but not known, if a weight cannot be
+/// encoded, if writing to `out` fails, or if `progress` stops the work.
 ///
 /// ```no_run
 /// use std::{fs, ops::ControlFlow::Continue};
@@ -119,20 +146,36 @@ pub type Progress<'p> = dyn FnMut(Report) -> ControlFlow<()> + 'p;
 /// let threads = rayon::ThreadPoolBuilder::new().build()?;
 /// let with = (&threads, rope_cpu_kernels::Cpu::best());
 /// let out = fs::File::create("q4_k_m.gguf")?;
-/// quantize::write(&gguf, Target::Q4KM, &planned, with, out, &mut |_| Continue(()))?;
+/// quantize::write(&gguf, Target::Q4KM, &planned, None, with, out, &mut |_| Continue(()))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn write(
     gguf: &Gguf<'_>,
     target: Target,
     planned: &[Planned<'_, '_>],
+    imatrix: Option<(&str, &Imatrix)>,
     (pool, cpu): (&ThreadPool, Cpu),
     out: impl Write,
     progress: &mut Progress<'_>,
 ) -> Result<(), Error> {
+    if let Some(tensor) = planned.iter().find(|tensor| tensor.lacks_importance()) {
+        let (tensor, to) = (quoted(tensor.source.name), tensor.ggml_type.name);
+        return Err(Error::Importance { tensor, to });
+    }
     let mut changes = Changes::default();
-    changes.keys.insert("general.quantization_version".into(), Some(Value::U32(VERSION)));
-    changes.keys.insert("general.file_type".into(), Some(Value::U32(target.file_type())));
+    let mut set = |key: &str, value| changes.keys.insert(key.into(), Some(value));
+    set("general.quantization_version", Value::U32(VERSION));
+    set("general.file_type", Value::U32(target.file_type()));
+    if let Some((file, imatrix)) = imatrix {
+        set("quantize.imatrix.file", Value::String(file.as_bytes()));
+        set("quantize.imatrix.entries_count", Value::U32(imatrix.len() as u32));
+        if let Some(dataset) = imatrix.datasets.first() {
+            set("quantize.imatrix.dataset", Value::String(dataset.as_bytes()));
+        }
+        if imatrix.chunks > 0 {
+            set("quantize.imatrix.chunks_count", Value::U32(imatrix.chunks));
+        }
+    }
     let entries: Vec<Entry> = planned.iter().map(Planned::entry).collect();
     let mut writer = Writer::new(out, gguf.alignment(), &changes.keys_of(gguf), &entries)?;
     for (index, tensor) in planned.iter().enumerate() {
@@ -172,6 +215,8 @@ fn convert<W: Write>(
     let rows_at_once = (WEIGHTS_AT_ONCE / columns).clamp(1, rows);
     let mut bytes = vec![0; rows_at_once * row_bytes];
     let mut squares = 0.0;
+    let importance = tensor.importance.map(imatrix::Entry::mean_squares);
+    let rows_of_matrix = tensor.source.dims[1] as usize;
     for first in (0..rows).step_by(rows_at_once) {
         let end = rows.min(first + rows_at_once);
         let bytes = &mut bytes[..(end - first) * row_bytes];
@@ -179,7 +224,9 @@ fn convert<W: Write>(
         let convert_row = |(before, after): &mut (Vec<f32>, Vec<f32>),
                            (i, bytes): (usize, &mut [u8])| {
             weights.decode_row(first + i, before);
-            encoder.encode(cpu, before, None, bytes);
+            let matrix = (first + i) / rows_of_matrix;
+            let importance = importance.as_ref().map(|all| &all[matrix * columns..][..columns]);
+            encoder.encode(cpu, before, importance, bytes);
             encoder.decode(bytes, after);
             let errors = before.iter().zip(after).map(|(a, b)| f64::from(*a) - f64::from(*b));
             errors.map(|error| error * error).sum::<f64>()

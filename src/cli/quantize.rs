@@ -13,10 +13,11 @@ use rope_cpu_kernels::DType;
 use super::{
     Error,
     args::{MachineArgs, named, numbers::between, warn_of_threads},
-    bar, handle_interrupts, note,
+    bar, check_output, handle_interrupts, note,
 };
 use rope_cpu::{
     gguf::{File, escaped},
+    imatrix::{self, Imatrix},
     platform::interrupt,
     quantize::{self, Options, Planned, Target},
     whole_file::whole_file,
@@ -51,6 +52,13 @@ pub struct Args {
     /// Do not change output.weight
     #[arg(long)]
     leave_output_tensor: bool,
+
+    /// Importance matrix of the weights
+    ///
+    /// A file of `rope-cpu imatrix` or llama-imatrix, GGUF or .dat. Weights that matter more become
+    /// more precise. Types of 1 and 2 bits require it.
+    #[arg(long, value_name = "FILE")]
+    imatrix: Option<PathBuf>,
 
     /// Use the same type for all matrices
     #[arg(long)]
@@ -87,18 +95,34 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
             "{output} is also the input file: choose another name for the output"
         )));
     }
-    if output.is_dir() {
-        let output = output.display();
-        return Err(Error::usage(format_args!("{output} is a directory: give the name of a file")));
+    check_output(output)?;
+    let imatrix = args.imatrix.as_deref();
+    let imatrix =
+        imatrix.map(|path| Imatrix::open(path).map_err(|e| unread(path, e))).transpose()?;
+    let options = Options {
+        pure: args.pure,
+        leave_output_tensor: args.leave_output_tensor,
+        imatrix: imatrix.as_ref(),
+    };
+    let planned =
+        quantize::plan(&gguf, args.target, &options).map_err(|e| match &args.imatrix {
+            Some(path) if is_about_importance(&e) => named(path, e),
+            _ => named(input, e),
+        })?;
+    warn(&planned, args.allow_requantize, imatrix.is_some());
+    if let Some(tensor) = planned.iter().find(|tensor| tensor.lacks_importance()) {
+        let lacking = format!(
+            "type {} needs an importance matrix with {}: compute one with \
+             `rope-cpu imatrix -m MODEL -f TEXT -o imatrix.gguf`, and give it with \
+             --imatrix imatrix.gguf",
+            tensor.ggml_type.name,
+            escaped(tensor.source.name, 80)
+        );
+        match args.dry_run {
+            true => note(format_args!("warning: {lacking}")),
+            false => return Err(Error::usage(lacking)),
+        }
     }
-    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty());
-    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
-        let (output, folder) = (output.display(), folder.display());
-        return Err(Error::usage(format_args!("{output}: the folder {folder} does not exist")));
-    }
-    let options = Options { pure: args.pure, leave_output_tensor: args.leave_output_tensor };
-    let planned = quantize::plan(&gguf, args.target, &options).map_err(|e| named(input, e))?;
-    warn(&planned, args.allow_requantize);
 
     if args.dry_run {
         for (number, tensor) in planned.iter().enumerate() {
@@ -130,7 +154,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         }
     };
     let result = whole_file(output, |file| {
-        quantize::write(&gguf, args.target, &planned, (&pool, cpu), file, &mut progress)
+        let path = args.imatrix.as_ref().map(|path| path.to_string_lossy());
+        let imatrix = path.as_deref().zip(imatrix.as_ref());
+        quantize::write(&gguf, args.target, &planned, imatrix, (&pool, cpu), file, &mut progress)
     });
     bar.finish_and_clear();
     printed?;
@@ -150,7 +176,32 @@ fn same(a: &Path, b: &Path) -> bool {
     matches!((a, b), (Ok(a), Ok(b)) if a == b)
 }
 
-fn warn(planned: &[Planned<'_, '_>], allow_requantize: bool) {
+/// Returns whether an error of a plan is about the importance matrix, not the model.
+fn is_about_importance(error: &quantize::Error) -> bool {
+    matches!(error, quantize::Error::Imatrix(_) | quantize::Error::OtherModel { .. })
+}
+
+/// Names the file of an importance matrix that cannot be read.
+fn unread(path: &Path, error: imatrix::Error) -> Error {
+    match error {
+        // It has the path.
+        imatrix::Error::Gguf(error) => Error::usage(error),
+        other => named(path, other),
+    }
+}
+
+fn warn(planned: &[Planned<'_, '_>], allow_requantize: bool, has_imatrix: bool) {
+    let unknown = |t: &&Planned| {
+        t.encoder.is_some() && t.importance.is_none() && t.source.name.starts_with("blk.")
+    };
+    if let Some(tensor) = planned.iter().find(unknown).filter(|_| has_imatrix) {
+        note(format_args!(
+            "warning: the importance matrix has no entry for {} of {} tensors, such as {}",
+            planned.iter().filter(unknown).count(),
+            planned.len(),
+            escaped(tensor.source.name, 80)
+        ));
+    }
     let source = |tensor: &Planned| DType::named(tensor.source.ggml_type.name);
     let quantized =
         |t: &&Planned| t.encoder.is_some() && source(t).is_some_and(DType::is_quantized);

@@ -1,20 +1,25 @@
-//! Chooses the format of each tensor as llama.cpp does (`llama_tensor_get_type` in llama-quant.cpp)
-//! for models without an importance matrix. The special cases of falcon and glm5-next are left out.
+//! Chooses the format of each tensor as llama.cpp does (`llama_tensor_get_type` in llama-quant.cpp).
+//! The special cases of falcon, bailingmoe3 and glm5-next are left out.
 
 use std::collections::HashMap;
 
 use rope_cpu_kernels::{DType, Encoder};
 
 use super::{Error, Planned, Target};
-use crate::gguf::{GgmlType, Gguf, Tensor};
+use crate::{
+    gguf::{GgmlType, Gguf, Metadata, MetadataError, Tensor},
+    imatrix::Imatrix,
+};
 
 /// Options that change the choice.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct Options<'i> {
     /// Uses one format for all tensors.
     pub pure: bool,
     /// Copies `output.weight` unchanged.
     pub leave_output_tensor: bool,
+    /// The importance of the weights. Formats of 1 to 2 bits require it.
+    pub imatrix: Option<&'i Imatrix>,
 }
 
 /// Parts of the names of matrices that are copied unchanged, since they are small or are not
@@ -40,19 +45,25 @@ enum Role {
     /// Values, alone or with queries and keys.
     Value,
     Key,
+    Query,
     AttentionOutput,
+    Up,
+    Gate,
     Down,
     Other,
 }
 
 impl Role {
     fn of(name: &str) -> Self {
-        const PARTS: [(&str, Role); 6] = [
+        const PARTS: [(&str, Role); 9] = [
             ("attn_qkv.weight", Role::Value),
             ("attn_kv_b.weight", Role::Value),
             ("attn_v.weight", Role::Value),
             ("attn_k.weight", Role::Key),
+            ("attn_q.weight", Role::Query),
             ("attn_output.weight", Role::AttentionOutput),
+            ("ffn_up", Role::Up),
+            ("ffn_gate", Role::Gate),
             ("ffn_down", Role::Down),
         ];
         match name {
@@ -66,8 +77,11 @@ impl Role {
 /// The properties of the model that the choice depends on.
 struct Model {
     target: Target,
+    has_imatrix: bool,
     layers: usize,
     experts: u32,
+    /// Whether at least four query heads share a KV head.
+    shared_heads: bool,
     values: usize,
     tied: bool,
     /// Whether the model is a 70B model, in which eight query heads share a KV head.
@@ -78,10 +92,10 @@ struct Model {
 pub(super) fn plan<'g, 'a>(
     gguf: &'g Gguf<'a>,
     target: Target,
-    options: &Options,
+    options: &Options<'g>,
 ) -> Result<Vec<Planned<'g, 'a>>, Error> {
     let tensors = gguf.tensors();
-    let model = Model::read(gguf, target)?;
+    let model = Model::read(gguf, target, options.imatrix.is_some())?;
 
     // Tensors are counted layer by layer, not in file order.
     let mut order: Vec<usize> = (0..tensors.len()).collect();
@@ -94,6 +108,8 @@ pub(super) fn plan<'g, 'a>(
             ggml_type: source.ggml_type,
             encoder: None,
             instead_of: None,
+            importance: None,
+            requires_importance: false,
         })
         .collect();
     for i in order {
@@ -115,30 +131,35 @@ pub(super) fn plan<'g, 'a>(
         {
             planned[i].ggml_type = ggml_type;
             planned[i].encoder = Encoder::new(dtype);
+            planned[i].importance =
+                options.imatrix.map(|imatrix| imatrix.of(tensor)).transpose()?.flatten();
+            planned[i].requires_importance = requires_importance(role, dtype, target);
         }
     }
     Ok(planned)
 }
 
 impl Model {
-    fn read(gguf: &Gguf<'_>, target: Target) -> Result<Self, Error> {
+    fn read(gguf: &Gguf<'_>, target: Target, has_imatrix: bool) -> Result<Self, Error> {
         let metadata = gguf.metadata();
         let architecture = metadata.string("general.architecture")?.unwrap_or_default();
         let number = |key: &str| metadata.u32(&format!("{architecture}.{key}"));
         let layers = number("block_count")?.unwrap_or(0);
+        let first = |key: &str| of_first_layer(metadata, &format!("{architecture}.{key}"));
+        let heads = first("attention.head_count")?.unwrap_or(0);
+        let kv_heads = first("attention.head_count_kv")?.unwrap_or(heads);
         let is_70b = layers == 80
             && match architecture {
-                "llama" => {
-                    let heads = number("attention.head_count")?;
-                    number("attention.head_count_kv")?.or(heads) != heads
-                }
+                "llama" => kv_heads != heads,
                 other => ["qwen2", "olmo", "deci"].contains(&other),
             };
         let named = |role| gguf.tensors().iter().filter(move |t| Role::of(t.name) == role).count();
         Ok(Model {
             target,
+            has_imatrix,
             layers: layers as usize,
             experts: number("expert_count")?.unwrap_or(0),
+            shared_heads: kv_heads > 0 && heads / kv_heads >= 4,
             values: named(Role::Value),
             tied: named(Role::Output) == 0,
             is_70b,
@@ -148,29 +169,160 @@ impl Model {
     /// Chooses the format of a quantized tensor; `before` is the number of earlier tensors of its
     /// role.
     fn choose(&self, tensor: &Tensor<'_>, role: Role, before: usize) -> DType {
-        use Target::{Q2_0, Q4KM, Q4KS, Q5KM};
+        use Target::*;
         let usual = self.target.dtype();
-        let with_m = matches!(self.target, Q4KM | Q5KM);
-        let eight_experts = self.experts == 8;
+        let is_low = matches!(self.target, Iq1S | Iq1M | Iq2Xxs | Iq2Xs | Iq2S | Iq2M);
+        match role {
+            Role::Output => self.output(tensor),
+            Role::Embeddings if self.tied => self.output(tensor),
+            _ if self.target == Mxfp4Moe => match tensor.dims[2] > 1 {
+                true => DType::Mxfp4,
+                false => DType::Q8_0,
+            },
+            Role::Embeddings => match self.target {
+                Iq1S | Iq1M | Iq2Xxs | Iq2Xs => DType::Q2K,
+                Iq2S | Iq2M | Iq3Xxs => DType::Iq3S,
+                Tq1_0 | Tq2_0 | Q2_0 => DType::Q4K,
+                _ => usual,
+            },
+            _ if is_low => self.low(role, before),
+            Role::Value => self.value(before),
+            Role::Key if self.experts == 8 => DType::Q8_0,
+            Role::Key | Role::Query => match self.target {
+                Iq3Xs => DType::Iq3Xxs,
+                Iq3Xxs => DType::Iq2S,
+                _ => usual,
+            },
+            Role::Up | Role::Gate => {
+                let layer = self.layer(tensor, before);
+                let is_middle = layer >= self.layers / 8 && layer < 7 * self.layers / 8;
+                if self.target == Iq3Xs && is_middle { DType::Iq3Xxs } else { usual }
+            }
+            Role::Down => self.down(self.layer(tensor, before)),
+            Role::AttentionOutput => self.attention_output(),
+            Role::Other => usual,
+        }
+    }
+
+    /// Returns the layer of a tensor with `before` earlier tensors of its role.
+    fn layer(&self, tensor: &Tensor<'_>, before: usize) -> usize {
         // The experts of a layer may be several tensors, and some layers may have none.
         let by_name = layer(tensor.name).filter(|_| self.experts > 1);
-        let layer = by_name.map_or(before, |layer| layer as usize);
+        by_name.map_or(before, |layer| layer as usize)
+    }
+
+    fn output(&self, tensor: &Tensor<'_>) -> DType {
+        use Target::*;
+        let usual = self.target.dtype();
+        let whole = tensor.row_len().is_multiple_of(usual.block().0 as u64);
+        match self.target {
+            Mxfp4Moe | Q8_0 => DType::Q8_0,
+            _ if !whole => DType::Q8_0,
+            Iq1S | Iq1M | Iq2Xxs | Iq2Xs | Iq2S | Iq2M | Iq3Xxs => DType::Q5K,
+            _ => DType::Q6K,
+        }
+    }
+
+    /// Chooses a format for files of 1 to 2 bits.
+    fn low(&self, role: Role, before: usize) -> DType {
+        use Target::*;
+        let usual = self.target.dtype();
+        let more = if matches!(self.target, Iq2S | Iq2M) { DType::Iq3S } else { DType::Q2K };
         match role {
-            Role::Embeddings if !self.tied && self.target == Q2_0 => DType::Q4K,
-            Role::Embeddings if !self.tied => usual,
-            Role::Output | Role::Embeddings => {
-                let whole = tensor.row_len().is_multiple_of(usual.block().0 as u64);
-                if whole && usual != DType::Q8_0 { DType::Q6K } else { DType::Q8_0 }
-            }
-            Role::Value | Role::Key if eight_experts => DType::Q8_0,
-            Role::Value if with_m && more_bits(before, self.values) => DType::Q6K,
-            Role::Value if self.target == Q4KS && before < 4 => DType::Q5K,
-            Role::Value if self.is_70b && usual == DType::Q4K => DType::Q5K,
-            Role::Down if with_m && more_bits(layer, self.layers) => DType::Q6K,
-            Role::Down if self.target == Q4KS && layer < self.layers / 8 => DType::Q5K,
-            Role::AttentionOutput if eight_experts && usual == DType::Q4K => DType::Q5K,
+            Role::Value if self.shared_heads || self.experts >= 4 => DType::Q4K,
+            Role::Value => more,
+            Role::Key if self.experts == 8 => DType::Q4K,
+            Role::Down if before < self.layers / 8 => more,
+            Role::AttentionOutput if self.experts == 8 => DType::Q5K,
+            Role::AttentionOutput => match self.target {
+                Iq1S | Iq1M => DType::Iq2Xxs,
+                Iq2S | Iq2M => DType::Iq3S,
+                _ => usual,
+            },
             _ => usual,
         }
+    }
+
+    fn value(&self, before: usize) -> DType {
+        use Target::*;
+        let usual = self.target.dtype();
+        let shared = self.shared_heads;
+        let chosen = match self.target {
+            _ if self.experts == 8 => return DType::Q8_0,
+            Q2K | Q2KS | Iq3Xxs | Iq3Xs | Iq3S if shared => DType::Q4K,
+            Q2K => DType::Q3K,
+            Iq3Xxs if !self.has_imatrix => DType::Iq3S,
+            Iq3M => DType::Q4K,
+            Q3KM if before < 2 => DType::Q5K,
+            Q3KM => DType::Q4K,
+            Q3KL => DType::Q5K,
+            Iq4Nl | Iq4Xs if shared => DType::Q5K,
+            Q4KM | Q5KM if more_bits(before, self.values) => DType::Q6K,
+            Q4KS if before < 4 => DType::Q5K,
+            _ => usual,
+        };
+        let has_few = matches!(chosen, DType::Q3K | DType::Q4K);
+        if self.is_70b && has_few { DType::Q5K } else { chosen }
+    }
+
+    fn down(&self, layer: usize) -> DType {
+        use Target::*;
+        let is_first = layer < self.layers / 8;
+        let gets_more = more_bits(layer, self.layers);
+        match self.target {
+            Q2K => DType::Q3K,
+            Q2KS if is_first => DType::Q4K,
+            Iq3Xxs if !self.has_imatrix && is_first => DType::Q4K,
+            Iq3Xxs if !self.has_imatrix => DType::Q3K,
+            Q3KM if layer < self.layers / 16 => DType::Q5K,
+            Q3KM => DType::Q4K,
+            Iq3M if is_first || (self.experts == 8 && gets_more) => DType::Q4K,
+            Q3KL => DType::Q5K,
+            Iq4Nl | Iq4Xs if is_first && !self.has_imatrix => DType::Q5K,
+            Q4KM | Q5KM if gets_more => DType::Q6K,
+            Q4KS if is_first => DType::Q5K,
+            Q4_0 if self.has_imatrix && is_first => DType::Q4_1,
+            Q5_0 if self.has_imatrix && is_first => DType::Q5_1,
+            _ => self.target.dtype(),
+        }
+    }
+
+    fn attention_output(&self) -> DType {
+        use Target::*;
+        match self.target {
+            Q2K | Iq3Xs | Iq3Xxs | Q3KS | Q3KM | Iq4Nl | Q4KS | Q4KM | Iq3S | Iq3M | Iq4Xs
+                if self.experts == 8 =>
+            {
+                DType::Q5K
+            }
+            _ if self.experts == 8 => self.target.dtype(),
+            Q2K => DType::Q3K,
+            Iq3Xxs => DType::Iq3S,
+            Q3KM | Iq3M => DType::Q4K,
+            Q3KL => DType::Q5K,
+            _ => self.target.dtype(),
+        }
+    }
+}
+
+/// Returns a number that is the same for all layers, or a list: then the number of the first layer.
+fn of_first_layer(metadata: &Metadata<'_>, key: &str) -> Result<Option<u32>, MetadataError> {
+    let is_list = matches!(metadata.get(key), Some(crate::gguf::Value::Array(_)));
+    if !is_list {
+        return metadata.u32(key);
+    }
+    let numbers = metadata.integers(key)?.unwrap_or_default();
+    Ok(numbers.first().and_then(|&number| u32::try_from(number).ok()))
+}
+
+/// Returns whether a tensor of this type is useless without knowing which weights are important.
+fn requires_importance(role: Role, dtype: DType, target: Target) -> bool {
+    use DType::{Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3Xxs, Q2K};
+    match dtype {
+        _ if matches!(role, Role::Output | Role::Embeddings) => false,
+        Iq1S | Iq1M | Iq2Xxs | Iq2Xs | Iq2S | Iq3Xxs => true,
+        Q2K => target == Target::Q2KS,
+        _ => false,
     }
 }
 
@@ -179,7 +331,7 @@ fn more_bits(layer: usize, layers: usize) -> bool {
     layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2
 }
 
-fn is_quantized(tensor: &Tensor<'_>, options: &Options) -> bool {
+fn is_quantized(tensor: &Tensor<'_>, options: &Options<'_>) -> bool {
     let name = tensor.name;
     let is_matrix = tensor.dims[1..].iter().any(|&dim| dim > 1);
     is_matrix
@@ -194,7 +346,10 @@ fn fitting(dtype: DType, row_len: u64) -> DType {
     let fits = |dtype: &DType| row_len.is_multiple_of(dtype.block().0 as u64);
     let smaller = match dtype {
         // llama.cpp has no replacement for Q1_0.
-        DType::Q1_0 | DType::Q2_0 => DType::Q4_0,
+        DType::Q1_0 | DType::Q2_0 | DType::Q2K | DType::Q3K => DType::Q4_0,
+        DType::Tq1_0 | DType::Tq2_0 => DType::Q4_0,
+        DType::Iq1S | DType::Iq1M | DType::Iq2Xxs | DType::Iq2Xs | DType::Iq2S => DType::Iq4Nl,
+        DType::Iq3Xxs | DType::Iq3S | DType::Iq4Xs => DType::Iq4Nl,
         DType::Q4K => DType::Q5_0,
         DType::Q5K => DType::Q5_1,
         DType::Q6K => DType::Q8_0,

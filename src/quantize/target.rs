@@ -18,26 +18,53 @@ pub enum Target {
     Bf16,
     Q1_0,
     Q2_0,
+    Q2K,
+    Q2KS,
+    Q3KS,
+    Q3KM,
+    Q3KL,
     Q4_0,
-    Q5_0,
-    Q5_1,
-    Q8_0,
+    Q4_1,
     Q4KS,
     Q4KM,
+    Q5_0,
+    Q5_1,
     Q5KS,
     Q5KM,
     Q6K,
+    Q8_0,
+    Iq1S,
+    Iq1M,
+    Iq2Xxs,
+    Iq2Xs,
+    Iq2S,
+    Iq2M,
+    Iq3Xxs,
+    Iq3Xs,
+    Iq3S,
+    Iq3M,
+    Iq4Nl,
+    Iq4Xs,
+    Tq1_0,
+    Tq2_0,
+    Mxfp4Moe,
 }
 
 /// Each type with its name, its number in `general.file_type` (`enum llama_ftype` in llama.h), and
 /// the format of most tensors.
-const TARGETS: [(Target, &str, u32, DType); 14] = [
+const TARGETS: [(Target, &str, u32, DType); 35] = [
     (Target::F32, "F32", 0, DType::F32),
     (Target::F16, "F16", 1, DType::F16),
     (Target::Bf16, "BF16", 32, DType::Bf16),
     (Target::Q1_0, "Q1_0", 40, DType::Q1_0),
     (Target::Q2_0, "Q2_0", 41, DType::Q2_0),
+    (Target::Q2K, "Q2_K", 10, DType::Q2K),
+    (Target::Q2KS, "Q2_K_S", 21, DType::Q2K),
+    (Target::Q3KS, "Q3_K_S", 11, DType::Q3K),
+    (Target::Q3KM, "Q3_K_M", 12, DType::Q3K),
+    (Target::Q3KL, "Q3_K_L", 13, DType::Q3K),
     (Target::Q4_0, "Q4_0", 2, DType::Q4_0),
+    (Target::Q4_1, "Q4_1", 3, DType::Q4_1),
     (Target::Q4KS, "Q4_K_S", 14, DType::Q4K),
     (Target::Q4KM, "Q4_K_M", 15, DType::Q4K),
     (Target::Q5_0, "Q5_0", 8, DType::Q5_0),
@@ -46,6 +73,21 @@ const TARGETS: [(Target, &str, u32, DType); 14] = [
     (Target::Q5KM, "Q5_K_M", 17, DType::Q5K),
     (Target::Q6K, "Q6_K", 18, DType::Q6K),
     (Target::Q8_0, "Q8_0", 7, DType::Q8_0),
+    (Target::Iq1S, "IQ1_S", 24, DType::Iq1S),
+    (Target::Iq1M, "IQ1_M", 31, DType::Iq1M),
+    (Target::Iq2Xxs, "IQ2_XXS", 19, DType::Iq2Xxs),
+    (Target::Iq2Xs, "IQ2_XS", 20, DType::Iq2Xs),
+    (Target::Iq2S, "IQ2_S", 28, DType::Iq2Xs),
+    (Target::Iq2M, "IQ2_M", 29, DType::Iq2S),
+    (Target::Iq3Xxs, "IQ3_XXS", 23, DType::Iq3Xxs),
+    (Target::Iq3Xs, "IQ3_XS", 22, DType::Iq3S),
+    (Target::Iq3S, "IQ3_S", 26, DType::Iq3S),
+    (Target::Iq3M, "IQ3_M", 27, DType::Iq3S),
+    (Target::Iq4Nl, "IQ4_NL", 25, DType::Iq4Nl),
+    (Target::Iq4Xs, "IQ4_XS", 30, DType::Iq4Xs),
+    (Target::Tq1_0, "TQ1_0", 36, DType::Tq1_0),
+    (Target::Tq2_0, "TQ2_0", 37, DType::Tq2_0),
+    (Target::Mxfp4Moe, "MXFP4_MOE", 38, DType::Mxfp4),
 ];
 
 impl Target {
@@ -54,8 +96,8 @@ impl Target {
         TARGETS.into_iter().map(|target| target.1)
     }
 
-    /// Returns the type with this name, in upper or lower case, or with this number. `Q4_K` and
-    /// `Q5_K` are short for `Q4_K_M` and `Q5_K_M`.
+    /// Returns the type with this name, in upper or lower case, or with this number. `Q3_K`, `Q4_K` and
+    /// `Q5_K` are short for `Q3_K_M`, `Q4_K_M` and `Q5_K_M`.
     ///
     /// ```
     /// # use rope_cpu::quantize::Target;
@@ -64,6 +106,7 @@ impl Target {
     pub fn named(name: &str) -> Option<Self> {
         let name = name.to_uppercase();
         let name = match &name[..] {
+            "Q3_K" => "Q3_K_M",
             "Q4_K" => "Q4_K_M",
             "Q5_K" => "Q5_K_M",
             other => other,

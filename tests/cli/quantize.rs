@@ -4,7 +4,8 @@ use std::{collections::HashMap, fs, path::Path};
 
 use rope_cpu::{
     gguf::{File, GgmlType, Gguf, Value},
-    quantize::{Options, Target, plan},
+    imatrix::{Entry, Imatrix},
+    quantize::{Options, Planned, Target, plan},
 };
 use rope_cpu_kernels::{Cpu, DType, Encoder, Matrix};
 use serde_json::Value as Json;
@@ -40,23 +41,52 @@ fn model(description: &Json) -> Builder {
     b
 }
 
+/// Returns an importance matrix of ones for all tensors.
+fn ones(gguf: &Gguf<'_>) -> Imatrix {
+    let mut imatrix = Imatrix::new(1, 512);
+    for tensor in gguf.tensors() {
+        let matrices = tensor.dims[2] as usize;
+        let ones = Entry::new(vec![1.0; tensor.row_len() as usize * matrices], vec![1.0; matrices]);
+        imatrix.insert(tensor.name, ones).unwrap();
+    }
+    imatrix
+}
+
+/// Returns the letters of all tensors: those outside of layers, then layer by layer.
+fn letters(types: &Json) -> String {
+    let (outside, layers): (String, Vec<(usize, String)>) =
+        serde_json::from_value(types.clone()).unwrap();
+    outside + &layers.iter().map(|(count, layer)| layer.repeat(*count)).collect::<String>()
+}
+
 #[test]
 fn every_tensor_gets_the_type_that_llama_quantize_gives_it() {
     let golden: Json = include_str!("../data/quantize.json").parse().unwrap();
     for description in golden["models"].as_array().unwrap() {
         let bytes = model(description).bytes();
         let gguf = Gguf::parse(&bytes, &[]).unwrap();
-        let types = description["types"].as_object().unwrap();
-        assert_eq!(types.len(), Target::names().count());
-        for (target, letters) in types {
-            let planned = plan(&gguf, Target::named(target).unwrap(), &Options::default()).unwrap();
-            // llama-quantize fails if Q1_0 does not divide the rows.
-            let Some(letters) = letters.as_str() else { continue };
-            assert_eq!(planned.len(), letters.len());
-            for (tensor, letter) in planned.iter().zip(letters.chars()) {
-                let expected = golden["letters"][letter.to_string()].as_str().unwrap();
-                let (found, name) = (tensor.ggml_type.name, tensor.source.name);
-                assert_eq!(found, expected, "{}, {target}: {name}", description["name"]);
+        let imatrix = ones(&gguf);
+        for (key, imatrix) in [("types", None), ("important", Some(&imatrix))] {
+            let types = description[key].as_object().unwrap();
+            assert_eq!(types.len(), Target::names().count());
+            for (target, types) in types {
+                let options = Options { imatrix, ..Options::default() };
+                let planned = plan(&gguf, Target::named(target).unwrap(), &options).unwrap();
+                let lacks_importance = planned.iter().any(Planned::lacks_importance);
+                let named = format!("{}, {target}, {key}", description["name"]);
+                // llama-quantize fails if Q1_0 does not divide the rows.
+                if types.is_null() {
+                    assert!(lacks_importance || target == "Q1_0", "{named}");
+                    continue;
+                }
+                assert!(!lacks_importance, "{named}");
+                let letters = letters(types);
+                assert_eq!(planned.len(), letters.len());
+                for (tensor, letter) in planned.iter().zip(letters.chars()) {
+                    let expected = golden["letters"][letter.to_string()].as_str().unwrap();
+                    let (found, name) = (tensor.ggml_type.name, tensor.source.name);
+                    assert_eq!(found, expected, "{named}: {name}");
+                }
             }
         }
     }
@@ -200,6 +230,163 @@ fn weights_of_every_type_are_read() {
             }
         }
     }
+}
+
+/// A matrix of 8 rows of 256 weights. One column of eight is important.
+struct Important {
+    model: tempfile::NamedTempFile,
+    folder: tempfile::TempDir,
+    weights: Vec<f32>,
+}
+
+const MATRIX: &str = "blk.0.attn_q.weight";
+
+impl Important {
+    fn new() -> Self {
+        let weights: Vec<f32> =
+            (0..8 * 256).map(|i| (i * i * 31 % 509) as f32 / 509.0 - 0.5).collect();
+        let bytes = bytemuck::cast_slice(&weights).to_vec();
+        let model = Builder::new().key("general.architecture", STRING, string("llama"));
+        let model = model.append(MATRIX, &[256, 8], 0, bytes).file();
+        Important { model, folder: tempfile::tempdir().unwrap(), weights }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().into()
+    }
+
+    /// Returns the mean squares of all columns.
+    fn means() -> Vec<f32> {
+        (0..256).map(|column| if column % 8 == 0 { 100.0 } else { 0.01 }).collect()
+    }
+
+    /// Writes an importance matrix for a tensor of this name.
+    fn imatrix(&self, file: &str, tensor: &str, means: &[f32]) -> String {
+        let mut imatrix = Imatrix::new(7, 512);
+        imatrix.datasets.push("text.txt".into());
+        let sums = means.iter().map(|mean| mean * 64.0).collect();
+        imatrix.insert(tensor, Entry::new(sums, vec![64.0])).unwrap();
+        let path = self.path(file);
+        imatrix.write(fs::File::create(&path).unwrap()).unwrap();
+        path
+    }
+
+    /// Quantizes the model. Returns the sum of squares of the errors in important columns.
+    fn error(&self, options: &[&str], target: &str) -> f64 {
+        let output = self.path("out.gguf");
+        let model = self.model.path().to_str().unwrap();
+        quantize(&[options, &[model, &output, target]].concat());
+        let file = File::open(&output).unwrap();
+        let gguf = file.parse(&[]).unwrap();
+        let tensor = gguf.tensor(MATRIX).unwrap();
+        let dtype = DType::named(tensor.ggml_type.name).unwrap();
+        let matrix = Matrix::new(dtype, 8, 256, tensor.bytes).unwrap();
+        let mut row = vec![0.0; 256];
+        let rows = self.weights.chunks(256).enumerate().map(|(i, weights)| {
+            matrix.decode_row(i, &mut row);
+            let errors = row.iter().zip(weights).map(|(a, b)| f64::from(a - b));
+            errors.step_by(8).map(|error| error * error).sum::<f64>()
+        });
+        rows.sum()
+    }
+}
+
+#[test]
+fn important_weights_become_more_precise() {
+    let case = Important::new();
+    let imatrix = case.imatrix("imatrix.gguf", MATRIX, &Important::means());
+    for target in ["Q2_K", "Q3_K_S", "Q4_0", "Q4_K_S", "IQ3_S", "IQ4_XS", "Q6_K"] {
+        let [without, with] =
+            [&["--pure"][..], &["--pure", "--imatrix", &imatrix]].map(|o| case.error(o, target));
+        assert!(with < 0.97 * without, "{target}: {with} {without}");
+    }
+    let file = File::open(case.path("out.gguf")).unwrap();
+    let gguf = file.parse(&[]).unwrap();
+    let key = |name: &str| gguf.metadata().get(&format!("quantize.imatrix.{name}"));
+    assert_eq!(key("file"), Some(Value::String(imatrix.as_bytes())));
+    assert_eq!(key("dataset"), Some(Value::String(b"text.txt")));
+    assert_eq!(key("entries_count"), Some(Value::U32(1)));
+    assert_eq!(key("chunks_count"), Some(Value::U32(7)));
+
+    // The older form has the same importance, and gives the same file but for the name.
+    let means = Important::means().into_iter().map(|mean| (mean * 5.0).to_le_bytes());
+    let dat = [
+        &1i32.to_le_bytes()[..],
+        &(MATRIX.len() as i32).to_le_bytes(),
+        MATRIX.as_bytes(),
+        &5i32.to_le_bytes(),
+        &256i32.to_le_bytes(),
+        &means.flatten().collect::<Vec<u8>>(),
+        &7i32.to_le_bytes(),
+        &8i32.to_le_bytes(),
+        b"text.txt",
+    ]
+    .concat();
+    let old = case.path("old.dat");
+    fs::write(&old, &dat).unwrap();
+    let of_gguf = case.error(&["--pure", "--imatrix", &imatrix], "Q4_K_S");
+    let of_dat = case.error(&["--pure", "--imatrix", &old], "Q4_K_S");
+    assert!((of_gguf - of_dat).abs() <= 1e-6 * of_gguf, "{of_gguf} {of_dat}");
+
+    // Two entries for a tensor are refused.
+    let entry = &dat[4..dat.len() - 16];
+    fs::write(&old, [&2i32.to_le_bytes()[..], entry, entry].concat()).unwrap();
+    let twice = Imatrix::open(&old).unwrap_err().to_string();
+    assert!(twice.contains(MATRIX) && twice.contains("two entries"), "{twice}");
+
+    // Cut anywhere, it is refused; only the parts at its end may be missing.
+    let whole = [dat.len() - 16, dat.len() - 12];
+    for length in (1..dat.len()).step_by(101).chain(dat.len() - 15..dat.len()) {
+        fs::write(&old, &dat[..length]).unwrap();
+        let result = Imatrix::open(&old);
+        assert_eq!(result.is_ok(), whole.contains(&length), "{length} bytes: {result:?}");
+    }
+}
+
+#[test]
+fn low_types_need_an_importance_matrix_of_this_model() {
+    let case = Important::new();
+    let (model, out) = (case.model.path().to_str().unwrap(), case.path("out.gguf"));
+    let tip = "rope-cpu imatrix -m MODEL -f TEXT -o imatrix.gguf";
+    for target in ["IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS", "Q2_K_S"] {
+        let arguments = ["quantize", model, &out, target];
+        run(&arguments).refused(2, &[MATRIX, "needs an importance matrix", tip, "--imatrix"]);
+        let dry = run(&[&arguments[..], &["--dry-run"]].concat());
+        assert_eq!(dry.code, Some(0));
+        dry.said(&["warning: ", MATRIX, tip]);
+        let imatrix = case.imatrix("imatrix.gguf", MATRIX, &Important::means());
+        assert!(case.error(&["--imatrix", &imatrix], target).is_finite());
+    }
+
+    let with = |imatrix: &str| run(&["quantize", "--imatrix", imatrix, model, &out, "IQ2_XXS"]);
+    let other = case.imatrix("other.gguf", "blk.1.attn_q.weight", &[1.0; 256]);
+    with(&other).refused(2, &["other.gguf", MATRIX, "belongs to another model"]);
+    let narrow = case.imatrix("narrow.gguf", MATRIX, &[1.0; 128]);
+    with(&narrow).refused(2, &["narrow.gguf", MATRIX, "has 256 columns", "has 128"]);
+    with(model).refused(2, &[model, "it has no entries"]);
+    with("/no/such/imatrix").refused(2, &["/no/such/imatrix"]);
+
+    let entries = |value: f32, type_number: u32, kind: &str| {
+        let mut sums = [1f32; 256];
+        sums[3] = value;
+        let file = Builder::new().key("general.type", STRING, string(kind));
+        let sums = bytemuck::cast_slice(&sums).to_vec();
+        let name = |part: &str| format!("{MATRIX}.{part}");
+        let file = file.append(&name("in_sum2"), &[256, 1], type_number, sums);
+        file.append(&name("counts"), &[1, 1], 0, 1f32.to_le_bytes()).file()
+    };
+    let refused = |file: tempfile::NamedTempFile, parts: &[&str]| {
+        with(file.path().to_str().unwrap()).refused(2, parts);
+    };
+    for value in [f32::NAN, f32::INFINITY, -1.0] {
+        refused(entries(value, 0, "imatrix"), &[MATRIX, "importance 3 is", "finite"]);
+    }
+    refused(entries(1.0, 26, "imatrix"), &[MATRIX, "has type i32", "must be f32"]);
+    refused(entries(1.0, 0, "model"), &["general.type is \"model\", not imatrix"]);
+    let alone = Builder::new().append(&format!("{MATRIX}.counts"), &[1, 1], 0, [0; 4]).file();
+    refused(alone, &[MATRIX, "the sum of squares is missing"]);
+    let none = case.imatrix("none.gguf", MATRIX, &[0.0; 256]);
+    assert!(case.error(&["--imatrix", &none], "IQ2_XXS").is_finite());
 }
 
 #[test]
