@@ -11,6 +11,7 @@ mod escapes;
 pub mod eval;
 mod extension;
 mod flags;
+pub mod imatrix;
 pub mod inspect;
 mod launch;
 mod llama;
@@ -112,6 +113,7 @@ enum Subcommands {
     /// Show the contents of a model file
     Inspect(inspect::InspectArgs),
     Quantize(quantize::Args),
+    Imatrix(Box<imatrix::Args>),
     Machine(machine::Args),
     Tokenize(tokenize::TokenizeArgs),
     Detokenize(tokenize::DetokenizeArgs),
@@ -254,6 +256,7 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
             inspect::run(&args, &mut std::io::stdout().lock()).map_err(Error::from)
         }
         Some(Subcommands::Quantize(args)) => quantize::run(&args, &mut std::io::stdout().lock()),
+        Some(Subcommands::Imatrix(args)) => imatrix::run(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Machine(args)) => machine::run(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Tokenize(args)) => {
             tokenize::tokenize(&args, &mut std::io::stdout().lock()).map_err(Error::from)

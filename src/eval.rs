@@ -10,7 +10,8 @@
 //!
 //! Quality: [`mod@perplexity`] scores a text, and [`kl`] compares the probabilities with another
 //! run's, which are in a [`logits_file`]; both use the sums of [`likelihood`]. [`mod@decode`] compares
-//! sparse attention with dense attention. [`passkey`] measures
+//! sparse attention with dense attention. [`mod@importance`] computes importance matrices for
+//! quantization. [`passkey`] measures
 //! retrieval from a long text. [`mod@ruler`] makes RULER's tasks, and [`task_file`] reads questions of
 //! a user's file. [`choices`] computes the likelihood of answers, and [`scores`] compares words.
 
@@ -23,6 +24,7 @@ pub mod choices;
 #[doc(hidden)]
 pub mod cost;
 pub mod decode;
+pub mod importance;
 pub mod kl;
 pub mod likelihood;
 #[doc(hidden)]

@@ -2,7 +2,7 @@
 //! are multiplied by in a text.
 //!
 //! [`Imatrix::open`] reads llama.cpp's files: GGUF, and the older binary form. [`Imatrix::write`]
-//! writes GGUF.
+//! writes GGUF. [`eval::importance`](crate::eval::importance) computes one.
 
 mod dat;
 

@@ -19,6 +19,7 @@ mod experts;
 mod finite;
 mod forward;
 mod heads;
+mod inputs;
 mod latent;
 mod layer_input;
 #[doc(hidden)]
@@ -65,7 +66,9 @@ pub use self::{
     session::{Progress, Session},
     sparse::SparseAttention,
 };
-pub(crate) use self::{engine::ANSWER_ROWS_MAX, observer::Observed};
+pub(crate) use self::{
+    engine::ANSWER_ROWS_MAX, inputs::Sums as InputsOfMatrix, observer::Observed,
+};
 use self::{
     open::{Loaded, LoadedTokenizer},
     weights::{SplitKeys, Weights},

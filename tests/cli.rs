@@ -11,6 +11,7 @@ mod eval;
 mod fit;
 mod grammar;
 mod hub;
+mod imatrix;
 mod input;
 mod inspect;
 #[cfg(unix)]

@@ -14,6 +14,7 @@ mod engine;
 mod families;
 mod faults;
 mod features;
+mod importance;
 mod latent;
 mod meaning;
 mod operations;

@@ -31,7 +31,7 @@ Environment:
 const OURS: &str = "ROPE_CPU_";
 
 /// The commands that share option meanings with llama-cli.
-const LIKE_LLAMA_CLI: [&str; 11] = [
+const LIKE_LLAMA_CLI: [&str; 12] = [
     "rope-cpu",
     "run",
     "serve",
@@ -43,6 +43,7 @@ const LIKE_LLAMA_CLI: [&str; 11] = [
     "perplexity",
     "eval",
     "embed",
+    "imatrix",
 ];
 
 /// The commands of `rope`. Variables do not set their --ctx: a value for `run` may be 0.

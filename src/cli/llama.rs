@@ -94,6 +94,7 @@ impl Program {
             "embed" => ("llama-embedding", &[cli::OPTIONS]),
             "bench" => ("llama-bench", &[bench::OPTIONS]),
             "perplexity" => ("llama-perplexity", &[cli::OPTIONS]),
+            "imatrix" => ("llama-imatrix", &[cli::OPTIONS]),
             "serve" | "open" | "launch" => ("llama-server", &[server::OPTIONS, cli::OPTIONS]),
             "rope-cpu" | "run" | "read" | "sweep" | "passkey" => return Self::CLI,
             _ => ("", &[]),

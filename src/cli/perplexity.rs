@@ -1,11 +1,11 @@
 //! `rope-cpu perplexity`: the perplexity of a text, as in llama-perplexity.
 
-mod args;
+pub mod args;
 mod decoded;
 mod divergence;
 mod equal;
-mod estimates;
-mod report;
+pub mod estimates;
+pub mod report;
 mod several;
 
 use std::{

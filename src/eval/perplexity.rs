@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use super::{likelihood::Sums, logits_file};
 use crate::{
-    Token,
+    Token, imatrix,
     model::{self, Engine},
 };
 
@@ -42,6 +42,8 @@ pub enum Error {
     NotFinite(usize),
     #[error(transparent)]
     LogitsFile(#[from] logits_file::Error),
+    #[error(transparent)]
+    Importance(#[from] imatrix::Error),
     #[error("log-probabilities can only be saved for adjacent windows, without a stride")]
     SaveWindows,
     #[error("its vocabulary has {file} tokens, but the model has {model}")]

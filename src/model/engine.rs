@@ -8,7 +8,7 @@ mod place;
 mod predict;
 mod step;
 
-use std::{ops::Range, sync::Arc};
+use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use rope_cpu_kernels::Cpu;
 
@@ -19,6 +19,7 @@ use super::{
     attention::Schedules,
     batch::{Batch, Role},
     experts::OnDisk,
+    inputs::{InputSums, Sums},
     memory,
     observer::{Observed, Observer},
     sparse::{SparseAttention, serves},
@@ -177,6 +178,8 @@ pub struct Engine {
     on_disk: Option<OnDisk>,
     /// Captures queries and keys of some layers.
     observer: Option<Observer>,
+    /// Sums up the inputs of all matrices.
+    inputs: Option<InputSums>,
     assistance: Option<Assistance>,
 }
 
@@ -276,6 +279,7 @@ impl Engine {
             sparse: [false; 2],
             on_disk,
             observer: None,
+            inputs: None,
             assistance,
         };
         engine.set_dense(false);
@@ -374,6 +378,16 @@ impl Engine {
     /// Ends [`Engine::observe`]. Returns what was captured; nothing if nothing was observed.
     pub(crate) fn take_observed(&mut self) -> Observed {
         self.observer.take().map(Observer::into_observed).unwrap_or_default()
+    }
+
+    /// Sums up the squares of the inputs of all matrices in the following steps.
+    pub(crate) fn observe_inputs(&mut self) {
+        self.inputs = Some(InputSums::default());
+    }
+
+    /// Ends [`Engine::observe_inputs`]. Returns the sums, by the address of the matrix.
+    pub(crate) fn take_inputs(&mut self) -> HashMap<usize, Sums> {
+        self.inputs.take().map(InputSums::into_sums).unwrap_or_default()
     }
 
     /// Returns the worker threads.

@@ -33,6 +33,7 @@ use super::{
     experts::OnDisk,
     finite::{Place, are_finite},
     heads::Heads,
+    inputs::InputSums,
     observer::Observer,
     products::Scaled,
     state::{Activations, State, WorkerBuffers},
@@ -69,6 +70,8 @@ pub struct Forward<'a> {
     pub on_disk: Option<&'a OnDisk>,
     /// Captures queries and keys of some layers.
     pub observer: Option<&'a Observer>,
+    /// Sums up the inputs of all matrices.
+    pub inputs: Option<&'a InputSums>,
 }
 
 /// The place and the row of the batch that values belong to.

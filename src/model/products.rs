@@ -110,6 +110,9 @@ impl Forward<'_> {
                 to.bias = segment.bias.filter(|_| !weights.bias_later);
                 (to.adds, to.scale) = (false, segment.scale);
                 let rows = start - segment.column..end - segment.column;
+                if let Some(inputs) = self.inputs.filter(|_| rows.start == 0) {
+                    inputs.add(&segment.matrix, input);
+                }
                 multiply(cpu, &segment.matrix, rows.clone(), input, &mut buffers.product, to);
                 for addition in &segment.additions {
                     (to.adds, to.scale) = (true, addition.factor.at(self.scales));

@@ -141,7 +141,11 @@ pub struct Args {
     pub machine: EngineArgs,
 }
 
-fn chunks(text: &str) -> Result<i64, String> {
+/// Parses a maximum number of windows.
+///
+/// # Errors
+/// If it is neither positive nor -1.
+pub fn chunks(text: &str) -> Result<i64, String> {
     match text.parse() {
         Ok(count @ (-1 | 1..)) => Ok(count),
         Ok(_) => Err("must be 1 or more, or -1".into()),

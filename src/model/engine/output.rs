@@ -36,9 +36,9 @@ impl Engine {
         scales: &[f32],
         wanted: &mut [Wanted],
     ) -> Result<Option<Batch>, Error> {
-        // Drafts follow from the outputs of all tokens, and the observer captures all queries.
-        let needs_all =
-            self.assistance.is_some() || self.predictor().is_some() || self.observer.is_some();
+        // Drafts follow from the outputs of all tokens, and observers see all tokens.
+        let observed = self.observer.is_some() || self.inputs.is_some();
+        let needs_all = self.assistance.is_some() || self.predictor().is_some() || observed;
         if needs_all || wanted.len() == self.batch.rows.len() {
             self.forward(tables, scales).layers(&self.team);
             return self.check_fault().map(|()| None);
