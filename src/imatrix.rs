@@ -14,9 +14,12 @@ use std::{
 
 use thiserror::Error;
 
-use crate::gguf::{
-    Array, File, GgmlType, Gguf, MetadataError, Tensor, Value, ValueType, quoted,
-    writer::{Entry as Header, Writer},
+use crate::{
+    gguf::{
+        Array, File, GgmlType, Gguf, MetadataError, Tensor, Value, ValueType, quoted,
+        writer::{Entry as Header, Writer},
+    },
+    json::FileText,
 };
 
 /// An error while reading an importance matrix.
@@ -28,7 +31,7 @@ pub enum Error {
     #[error(transparent)]
     Metadata(#[from] MetadataError),
     #[error("general.type is {0}, not imatrix: give a file of `rope-cpu imatrix` or llama-imatrix")]
-    Type(String),
+    Type(FileText),
     #[error("it has no entries: give a file of `rope-cpu imatrix` or llama-imatrix")]
     Empty,
     #[error(
@@ -38,20 +41,20 @@ pub enum Error {
     #[error("{what} is {found}; it must be from {least} to {most}")]
     Count { what: String, found: i64, least: i64, most: i64 },
     #[error("tensor {tensor}: {part} is missing: compute the importance matrix again")]
-    Missing { tensor: String, part: &'static str },
+    Missing { tensor: FileText, part: &'static str },
     #[error("tensor {tensor}: its importance has type {found}, which must be f32")]
-    Encoding { tensor: String, found: &'static str },
+    Encoding { tensor: FileText, found: &'static str },
     #[error("tensor {tensor}: {sums} sums do not belong to {counts} counts")]
-    Shape { tensor: String, sums: usize, counts: usize },
+    Shape { tensor: FileText, sums: usize, counts: usize },
     #[error("tensor {tensor} has two entries: it is damaged, or no importance matrix")]
-    Twice { tensor: String },
+    Twice { tensor: FileText },
     #[error("tensor {tensor}: importance {index} is {found}; it must be 0 or more, and finite")]
-    Value { tensor: String, index: usize, found: f32 },
+    Value { tensor: FileText, index: usize, found: f32 },
     #[error(
         "tensor {tensor} has {needed} columns, but its importance has {found}: the importance \
          matrix belongs to another model"
     )]
-    Size { tensor: String, found: usize, needed: u64 },
+    Size { tensor: FileText, found: usize, needed: u64 },
 }
 
 /// An importance matrix.

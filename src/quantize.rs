@@ -16,6 +16,7 @@ use rope_cpu_kernels::{Cpu, DType, Encoder, Matrix};
 use thiserror::Error;
 
 pub use self::{mixture::Options, target::Target};
+use crate::json::FileText;
 use crate::{
     gguf::{
         GgmlType, Gguf, MetadataError, Tensor, Value,
@@ -25,7 +26,6 @@ use crate::{
     },
     imatrix::{self, Imatrix},
 };
-use crate::json::FileText;
 
 /// An error while quantizing a model.
 #[derive(Debug, Error)]
@@ -44,12 +44,12 @@ pub enum Error {
     #[error(transparent)]
     Imatrix(#[from] imatrix::Error),
     #[error("tensor {tensor}: {to} is useless without an importance matrix, and it has none")]
-    Importance { tensor: String, to: &'static str },
+    Importance { tensor: FileText, to: &'static str },
     #[error(
         "no tensor has an entry in the importance matrix, such as {tensor}: it belongs to another \
          model"
     )]
-    OtherModel { tensor: String },
+    OtherModel { tensor: FileText },
     #[error("interrupted")]
     Interrupted,
 }

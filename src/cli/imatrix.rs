@@ -9,7 +9,7 @@ use super::{
     args::{AdapterArgs, EngineArgs, MemoryArgs, ModelArgs, RopeArgs},
     check_output,
     error::Error,
-    load, note,
+    load,
     perplexity::{
         args::chunks,
         estimates::Estimates,
@@ -22,7 +22,7 @@ use rope_cpu::{
         importance::{Tensors, importance},
         perplexity::{self, Settings, side_by_side, windows::Windows},
     },
-    model::Engine,
+    runtime::{self, Sequences},
     tokenizer::{Ends, Special},
     whole_file::whole_file,
 };
@@ -95,19 +95,20 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let tokenizer = model.tokenizer().map_err(Error::usage)?;
     let window = if args.memory.context == 0 { CHUNK } else { args.memory.context };
     let memory = MemoryArgs { context: window, ..args.memory.clone() };
-    let resources = resources::plan(&memory, &args.machine, &model, args.rope.rolls());
     let together = side_by_side(window, memory.ubatch_size.min(memory.batch_size));
-    let resources = resources.for_sequences(together);
-    let Some(rope) = resources.rope(&model, &args.rope.flags())? else { return Ok(()) };
+    let settings = runtime::Settings {
+        sequences: Sequences::SideBySide(together),
+        ..resources::settings(&memory, &args.machine, args.rope.flags())
+    };
+    let Some(plan) = resources::plan(&model, &settings, &memory)? else { return Ok(()) };
     let special = if args.parse_special { Special::Parse } else { Special::AsText };
     let tokens = tokenizer.encode(text::input(file)?, special, Ends::Add);
     let windows = Windows::Halves { window };
     windows.split(tokens.len()).map_err(|e| named(file, e))?;
-    note(&resources);
-    note(rope.plan());
-    warn(rope.plan());
+    resources::show(&plan);
+    warn(&plan.rope);
 
-    let mut engine = Engine::new(&model, rope, resources.options()).map_err(Error::failed)?;
+    let mut engine = plan.engine(&model).map_err(Error::failed)?;
     let settings = Settings {
         windows,
         windows_max: usize::try_from(args.chunks).ok(),
