@@ -13,6 +13,7 @@ use std::{
         atomic::Ordering::Relaxed,
         mpsc::{Receiver, RecvTimeoutError, TryRecvError},
     },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -220,11 +221,15 @@ impl<'t> Scheduler<'t> {
             }
             let next = match idle {
                 true => commands.recv().map_err(|_| TryRecvError::Disconnected),
-                false if self.is_paused() => {
+                false if self.is_paused() && open => {
                     commands.recv_timeout(PAUSE).map_err(|error| match error {
                         RecvTimeoutError::Timeout => TryRecvError::Empty,
                         RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
                     })
+                }
+                false if self.is_paused() => {
+                    thread::sleep(PAUSE);
+                    Err(TryRecvError::Disconnected)
                 }
                 false => commands.try_recv(),
             };
