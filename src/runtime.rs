@@ -50,9 +50,9 @@ pub struct Settings {
     pub micro_batch: usize,
     /// The sequences that need memory.
     pub sequences: Sequences,
-    /// Whether sliding windows retain all keys ([`Session::retain_from`]), unless the context rolls.
+    /// Whether sliding windows retain all keys ([`Sequence::retain_from`]), unless the context rolls.
     ///
-    /// [`Session::retain_from`]: crate::model::Session::retain_from
+    /// [`Sequence::retain_from`]: crate::model::Sequence::retain_from
     pub retains_all: bool,
     /// Sparse attention.
     pub sparse: Sparse,
