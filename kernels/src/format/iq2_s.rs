@@ -1,6 +1,6 @@
 use std::{array::from_fn, sync::LazyLock};
 
-use bytemuck::{must_cast, must_cast_ref};
+use bytemuck::must_cast;
 use half::f16;
 
 use super::{
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     isa::{Half, Isa},
-    quantize::{Encode, Grid, Magnitudes, Multipliers, ScaledBlock},
+    quantize::{Encode, Grid, Magnitudes},
 };
 
 /// 2.5 bits: indices of eight magnitudes, a sign bit for each weight, and a 4-bit scale for each 16
@@ -80,21 +80,15 @@ static GRID: LazyLock<Grid<8>> = LazyLock::new(|| Grid::new(&MAGNITUDES, 8, 0));
 impl Encode<256> for Iq2S {
     type Block = Block;
     fn encode(weights: &[f32; 256], importance: Option<&[f32; 256]>) -> Block {
-        let Magnitudes { magnitudes, signs } = Magnitudes::new(weights, importance, false);
-        let block = ScaledBlock::<_, 16>::new(
-            &*GRID,
-            must_cast_ref::<_, [[f32; 16]; 16]>(&magnitudes),
-            importance.map(must_cast_ref),
-            Multipliers::odd(31.0),
-            tried(),
-        );
+        let magnitudes = Magnitudes::new(weights, importance, false);
+        let block = magnitudes.block::<_, 16, 16>(&GRID, importance, tried());
         let index = |i: usize| block.codes[i / 2][i % 2];
         let qs: [u8; 32] = from_fn(|i| index(i) as u8);
         let high = |g: usize| (0..4).fold(0, |bits, i| bits | index(4 * g + i) >> 8 << (2 * i));
         Block {
             d: block.d.to_le_bytes(),
             qs: must_cast(qs),
-            signs: must_cast(signs),
+            signs: must_cast(magnitudes.signs),
             qh: from_fn(|g| high(g) as u8),
             scales: packed_scales(block.scales),
         }

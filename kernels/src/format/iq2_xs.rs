@@ -1,6 +1,6 @@
 use std::{array::from_fn, sync::LazyLock};
 
-use bytemuck::{must_cast, must_cast_ref};
+use bytemuck::must_cast;
 use half::f16;
 
 use super::{
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     isa::{Half, Isa},
-    quantize::{Encode, Grid, Magnitudes, Multipliers, ScaledBlock},
+    quantize::{Encode, Grid, Magnitudes},
 };
 
 /// 2.3 bits: indices of eight magnitudes, seven sign bits for each eight weights, and a 4-bit scale
@@ -98,16 +98,11 @@ pub(super) fn packed_scales(scales: [u8; 16]) -> [u8; 8] {
 impl Encode<256> for Iq2Xs {
     type Block = Block;
     fn encode(weights: &[f32; 256], importance: Option<&[f32; 256]>) -> Block {
-        let Magnitudes { magnitudes, signs } = Magnitudes::new(weights, importance, true);
-        let block = ScaledBlock::<_, 16>::new(
-            &*GRID,
-            must_cast_ref::<_, [[f32; 16]; 16]>(&magnitudes),
-            importance.map(must_cast_ref),
-            Multipliers::odd(31.0),
-            tried(),
-        );
-        let vector =
-            |i: usize| (block.codes[i / 2][i % 2] | u16::from(signs[i] & 127) << 9).to_le_bytes();
+        let magnitudes = Magnitudes::new(weights, importance, true);
+        let block = magnitudes.block::<_, 16, 16>(&GRID, importance, tried());
+        let vector = |i: usize| {
+            (block.codes[i / 2][i % 2] | u16::from(magnitudes.signs[i] & 127) << 9).to_le_bytes()
+        };
         let qs: [[u8; 2]; 32] = from_fn(vector);
         Block { d: block.d.to_le_bytes(), qs: must_cast(qs), scales: packed_scales(block.scales) }
     }

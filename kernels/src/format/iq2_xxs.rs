@@ -12,7 +12,7 @@ use super::{
 use crate::{
     array,
     isa::{Half, Isa},
-    quantize::{Encode, Grid, Magnitudes, Multipliers, ScaledBlock, around},
+    quantize::{Encode, Grid, Magnitudes, around},
 };
 
 /// 2 bits: indices of eight magnitudes, seven sign bits for each eight weights, and a 4-bit scale
@@ -145,15 +145,9 @@ pub(super) fn tried() -> impl Iterator<Item = f32> + Clone {
 impl Encode<256> for Iq2Xxs {
     type Block = Block;
     fn encode(weights: &[f32; 256], importance: Option<&[f32; 256]>) -> Block {
-        let Magnitudes { magnitudes, signs } = Magnitudes::new(weights, importance, true);
-        let block = ScaledBlock::<_, 8>::new(
-            &*GRID,
-            must_cast_ref::<_, [[f32; 32]; 8]>(&magnitudes),
-            importance.map(must_cast_ref),
-            Multipliers::odd(31.0),
-            tried(),
-        );
-        let signs: &[[u8; 4]; 8] = must_cast_ref(&signs);
+        let magnitudes = Magnitudes::new(weights, importance, true);
+        let block = magnitudes.block::<_, 32, 8>(&GRID, importance, tried());
+        let signs: &[[u8; 4]; 8] = must_cast_ref(&magnitudes.signs);
         let group = |g: usize| Group {
             qs: from_fn(|i| block.codes[g][i] as u8),
             signs_and_scale: pack_signs_and_scale(signs[g], block.scales[g]),

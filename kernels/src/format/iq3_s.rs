@@ -1,6 +1,6 @@
 use std::{array::from_fn, sync::LazyLock};
 
-use bytemuck::must_cast_ref;
+use bytemuck::must_cast;
 use half::f16;
 
 use super::{
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     isa::{Half, Isa},
-    quantize::{Encode, Grid, Magnitudes, Multipliers, ScaledBlock, around},
+    quantize::{Encode, Grid, Magnitudes, around},
 };
 
 /// 3.4 bits: indices of four magnitudes, a sign bit for each weight, and a 4-bit scale for each 32
@@ -83,20 +83,14 @@ static GRID: LazyLock<Grid<4>> = LazyLock::new(|| Grid::new(&MAGNITUDES, 1, 0));
 impl Encode<256> for Iq3S {
     type Block = Block;
     fn encode(weights: &[f32; 256], importance: Option<&[f32; 256]>) -> Block {
-        let Magnitudes { magnitudes, signs } = Magnitudes::new(weights, importance, false);
-        let block = ScaledBlock::<_, 8>::new(
-            &*GRID,
-            must_cast_ref::<_, [[f32; 32]; 8]>(&magnitudes),
-            importance.map(must_cast_ref),
-            Multipliers::odd(31.0),
-            around(15.0, 0.03, -12..=12),
-        );
+        let magnitudes = Magnitudes::new(weights, importance, false);
+        let block = magnitudes.block::<_, 32, 8>(&GRID, importance, around(15.0, 0.03, -12..=12));
         let ninth = |indices: [u16; 8]| (0..8).fold(0, |bits, i| bits | (indices[i] >> 8) << i);
         Block {
             d: block.d.to_le_bytes(),
             qs: block.codes.map(|indices| indices.map(|index| index as u8)),
             qh: block.codes.map(|indices| ninth(indices) as u8),
-            signs: bytemuck::must_cast(signs),
+            signs: must_cast(magnitudes.signs),
             scales: from_fn(|i| block.scales[2 * i] | block.scales[2 * i + 1] << 4),
         }
     }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     isa::{Half, Isa},
-    quantize::{Encode, Grid, Magnitudes, Multipliers, ScaledBlock, around},
+    quantize::{Encode, Grid, Magnitudes, around},
 };
 
 /// 3 bits: indices of four magnitudes, seven sign bits for each eight weights, and a 4-bit scale
@@ -79,15 +79,9 @@ static GRID: LazyLock<Grid<4>> = LazyLock::new(|| Grid::new(&MAGNITUDES, 4, 0));
 impl Encode<256> for Iq3Xxs {
     type Block = Block;
     fn encode(weights: &[f32; 256], importance: Option<&[f32; 256]>) -> Block {
-        let Magnitudes { magnitudes, signs } = Magnitudes::new(weights, importance, true);
-        let block = ScaledBlock::<_, 8>::new(
-            &*GRID,
-            must_cast_ref::<_, [[f32; 32]; 8]>(&magnitudes),
-            importance.map(must_cast_ref),
-            Multipliers::odd(31.0),
-            around(15.5, 0.03, -12..=12),
-        );
-        let signs: &[[u8; 4]; 8] = must_cast_ref(&signs);
+        let magnitudes = Magnitudes::new(weights, importance, true);
+        let block = magnitudes.block::<_, 32, 8>(&GRID, importance, around(15.5, 0.03, -12..=12));
+        let signs: &[[u8; 4]; 8] = must_cast_ref(&magnitudes.signs);
         Block {
             d: block.d.to_le_bytes(),
             qs: block.codes.map(|indices| indices.map(|index| index as u8)),

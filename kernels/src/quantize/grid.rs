@@ -5,7 +5,9 @@
 //! with these levels. Otherwise it is one of the entries near them, which are listed once for all
 //! combinations of levels.
 
-use super::{Codes, inverse};
+use bytemuck::{AnyBitPattern, must_cast_ref};
+
+use super::{Codes, Multipliers, ScaledBlock, inverse};
 
 /// A code book of vectors of `L` weights, prepared for searches.
 pub(crate) struct Grid<const L: usize> {
@@ -131,5 +133,21 @@ impl Magnitudes {
             signs ^ 1 << (cheapest % 8)
         });
         Magnitudes { magnitudes, signs }
+    }
+
+    /// Quantizes the magnitudes in groups of `G`, whose scales have 4 bits. `tried` has the values that
+    /// are tried for the largest magnitude of a group.
+    pub fn block<const L: usize, const G: usize, const N: usize>(
+        &self,
+        grid: &Grid<L>,
+        importance: Option<&[f32; 256]>,
+        tried: impl Iterator<Item = f32> + Clone,
+    ) -> ScaledBlock<[u16; VECTORS_MAX], N>
+    where
+        [[f32; G]; N]: AnyBitPattern,
+    {
+        let groups = must_cast_ref::<_, [[f32; G]; N]>(&self.magnitudes);
+        let importance = importance.map(must_cast_ref);
+        ScaledBlock::new(grid, groups, importance, Multipliers::odd(31.0), tried)
     }
 }
