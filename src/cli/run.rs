@@ -50,7 +50,7 @@ use rope_cpu::{
     model::{self, Model},
     platform::interrupt,
     rope::{Flags, Sourced},
-    runtime,
+    runtime::{self, Drafts},
     sample::{Sampler, Settings},
     tokenizer::{Ends, Special, Tokenizer},
 };
@@ -236,7 +236,9 @@ fn fitting(
     answer: Option<usize>,
 ) -> Result<Option<Sourced<usize>>, Error> {
     let needed = with_answer(tokens, answer);
-    let default = runtime::Plan::new(model, settings)?.context.value;
+    // The default context does not depend on drafts, which are opened later.
+    let settings = runtime::Settings { drafts: Drafts::default(), ..settings.clone() };
+    let default = runtime::Plan::new(model, &settings)?.context.value;
     let origin = format!("--ctx auto: the prompt has {tokens}");
     Ok((needed > default).then(|| Sourced::given(needed.next_multiple_of(1024), origin)))
 }
