@@ -33,7 +33,7 @@ pub struct Drafts {
 /// The sources of drafts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
-    /// What followed earlier occurrences of the end of the text.
+    /// The text itself: tokens that followed an earlier occurrence of its end.
     pub text: bool,
     /// The model's own predictor, or an assistant.
     pub predictor: bool,

@@ -8,12 +8,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use rope_cpu::{
+    Token,
     batch::{Outcome, Update},
     model::Pooling,
-    {
-        Token,
-        sample::{Likelihood, Probabilities},
-    },
+    sample::{Likelihood, Probabilities},
 };
 use serde_json::Value;
 use tokio::{sync::mpsc, time::sleep_until};

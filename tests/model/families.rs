@@ -1,4 +1,4 @@
-//! What a file changes within a family: keys, arrays and sizes that llama.cpp knows models by.
+//! Keys, arrays and sizes in a file that change how a model of a family is computed.
 
 use rope_cpu::{
     gguf::Gguf,

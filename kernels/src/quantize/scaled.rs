@@ -18,7 +18,7 @@ use super::{best, inverse, nearest, sum, symmetric::largest};
 pub(crate) trait Codes<const G: usize> {
     /// Whether a scale can be negative.
     const SIGNED: bool;
-    /// What the file stores for a group.
+    /// The numbers of a group in the file.
     type Code: Copy;
     /// Returns the code with the smallest error if its values are multiplied by `scale`, and its
     /// values.
