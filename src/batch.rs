@@ -1,8 +1,8 @@
-//! Answers to many requests at a time, in one pass over the weights for all of them.
+//! Continuous batching: computes answers to many requests in one pass over the weights.
 //!
-//! A [`Scheduler`] owns an [`Engine`](crate::model::Engine) and has some slots, each with a
-//! sequence. You submit [`Request`]s, each with a [`Reply`] that receives its text, progress and
-//! end as [`Update`]s. Then you call [`Scheduler::step`] until the scheduler is idle:
+//! A [`Scheduler`] owns an [`Engine`](crate::model::Engine) and a fixed number of slots, each with
+//! a sequence. You submit [`Request`]s, each with a [`Reply`] that receives [`Update`]s: progress,
+//! text and the end. Then you call [`Scheduler::step`] until the scheduler is idle:
 //!
 //! ```no_run
 //! use rope_cpu::{
@@ -32,14 +32,14 @@
 //! # }
 //! ```
 //!
-//! [`Scheduler::run`] and [`Handle`] serve requests from other threads, as the program's server
-//! does.
+//! To serve requests from other threads, call [`Scheduler::run`] on a thread, and send it requests
+//! through a [`Handle`]. The program's server works like this.
 //!
-//! A step computes the next token of every answer, with drafts where they pay, and up to
-//! [`Options::step_max`] of prompt tokens. A prompt continues from a slot, an earlier sequence or
-//! the [`Disk`] that has its first tokens. With [`Options::moved_min`] it also takes over later parts
-//! that were computed at other positions. If the KV cache is full, the newest answer leaves its
-//! slot and resumes later. No answer depends on the others in a step.
+//! A step computes the next token of every answer, with drafts where they pay, and prompt tokens
+//! for up to [`Options::step_max`]. A prompt reuses the longest prefix that a slot, an earlier
+//! sequence or the [`Disk`] has computed. With [`Options::moved_min`] it also reuses later parts
+//! that were computed at other positions. If the KV cache is full, the newest answer is preempted
+//! and resumes later. Answers in the same step do not affect each other.
 
 mod disk;
 mod error;

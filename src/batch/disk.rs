@@ -1,7 +1,7 @@
-//! The cache on disk: sequences that do not fit in the KV cache, or come from an earlier run of the
-//! server.
+//! The cache on disk. It holds sequences that no longer fit in the KV cache, and sequences of
+//! earlier runs of the server.
 //!
-//! This part belongs to the scheduler and keeps the list of files. Another thread reads and writes
+//! The scheduler owns a [`Disk`], which keeps the list of files. Another thread reads and writes
 //! them, so no step waits for the disk.
 
 mod files;
@@ -34,7 +34,23 @@ const LEAST: usize = 256;
 /// Maximum wait for a file before the scheduler looks for commands, when it has nothing else to do.
 const WAIT: Duration = Duration::from_millis(2);
 
-/// The cache on disk.
+/// A folder of saved sequences, which later prompts continue instead of computing their tokens
+/// again.
+///
+/// The scheduler uses it if it is in [`Options::disk`](super::Options::disk). A file belongs to one
+/// model with one set of RoPE settings, and is used only with these.
+///
+/// ```no_run
+/// use rope_cpu::{batch::{Disk, Options}, model::{self, Engine, Model}, rope::{Flags, Rope}};
+///
+/// let model = Model::open("model.gguf")?;
+/// let rope = Rope::new(model.rope_plan(&Flags::default(), 4096)?);
+/// let engine = Engine::new(&model, rope, model::Options::new(4096))?;
+/// let archive = engine.archive(model.fingerprint());
+/// let disk = Disk::open("cache".into(), 8 << 30, archive)?;
+/// let options = Options { disk: Some(disk), ..Options::new(4) };
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Disk {
     entries: Vec<Entry>,
     /// Maximum bytes of all conversations.
@@ -51,9 +67,9 @@ struct Entry {
     state: State,
 }
 
-/// A file that has the first tokens of a text.
+/// A file with a reusable prefix of a prompt.
 pub struct Found {
-    /// The number of first tokens of the text that can be reused.
+    /// The length of the reusable prefix, in tokens.
     pub reusable: usize,
     /// The size of the file.
     pub bytes: u64,
@@ -76,8 +92,8 @@ impl State {
 }
 
 impl Disk {
-    /// Opens the cache in a folder, and creates the folder if needed. Its conversations take at most
-    /// `limit` bytes. Damaged ones are removed.
+    /// Opens the cache in a folder, and creates the folder if needed. Conversations in it take at
+    /// most `limit` bytes: the least recently used ones are removed, and damaged ones as well.
     ///
     /// # Errors
     /// If the folder cannot be read or created, or no thread can be started.
@@ -102,7 +118,8 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Returns the files that are for another model or other settings, and why they are not used.
+    /// Returns the names of files that belong to another model or other settings, with the reason
+    /// why each is not used.
     pub fn unused(&self) -> impl Iterator<Item = (&str, &Error)> {
         self.entries
             .iter()
@@ -114,7 +131,7 @@ impl Disk {
         self.folder.keeps(scales)
     }
 
-    /// Returns the file with the most reusable first tokens of a prompt.
+    /// Returns the file with the longest reusable prefix of a prompt.
     pub fn longest(&self, request: &Request) -> Option<Found> {
         self.best(request).map(|(index, reusable)| Found {
             reusable,
@@ -123,7 +140,7 @@ impl Disk {
         })
     }
 
-    /// Starts to load the file with the most reusable first tokens of a prompt.
+    /// Starts to load the file with the longest reusable prefix of a prompt.
     pub fn load(&mut self, request: &Request) {
         if let Some((index, _)) = self.best(request) {
             self.load_entry(index, request.owner);
@@ -145,8 +162,8 @@ impl Disk {
         self.send(Work::Load { name, kind });
     }
 
-    /// Returns whether a sequence has, or will have, a file, or needs none. After a context shift,
-    /// a file cannot continue the whole sequence.
+    /// Returns whether a sequence needs no new file: it has one, is being saved, or cannot be
+    /// continued. After a context shift, a file cannot continue the whole sequence.
     pub fn has(&self, owner: u64, sequence: &Sequence) -> bool {
         let tokens = sequence.tokens();
         let needs_none = tokens.len() < LEAST
@@ -170,8 +187,8 @@ impl Disk {
         self.send(Work::Save { name, kind, sequence: Box::new(sequence.clone()), used });
     }
 
-    /// Returns the name and the tokens of each file that can be loaded for an owner, with its size, and
-    /// whether it is being loaded.
+    /// Returns the files that can be loaded for an owner: name, tokens, size, and whether the file
+    /// is being loaded.
     pub fn texts(&self, owner: u64) -> impl Iterator<Item = (&str, &[Token], u64, bool)> {
         let own = self.entries.iter().filter(move |entry| entry.file.kind.serves(owner));
         let there = own.filter(|entry| entry.state != State::Saving);
@@ -192,8 +209,8 @@ impl Disk {
         self.entries.iter().any(|entry| entry.state == State::Saving)
     }
 
-    /// Returns the sequences that were loaded, with the owners they are for. With `wait`, waits a little for one to be loaded or
-    /// saved.
+    /// Returns the loaded sequences with their owners. With `wait`, waits a little until a sequence
+    /// has been loaded or saved.
     pub fn loaded(&mut self, wait: bool) -> Vec<(u64, Sequence)> {
         let busy = self.entries.iter().any(|entry| entry.state != State::Ready);
         let first = match wait && busy {
@@ -285,7 +302,8 @@ impl Disk {
         removed.into_iter().for_each(|name| self.send(Work::Remove { name }));
     }
 
-    /// Returns the entry with the most reusable first tokens of a prompt, and their number.
+    /// Returns the index of the entry with the longest reusable prefix of a prompt, and the prefix
+    /// length.
     fn best(&self, Request { prompt, owner, .. }: &Request) -> Option<(usize, usize)> {
         let there = |(_, entry): &(usize, &Entry)| {
             entry.file.kind.serves(*owner) && entry.state != State::Saving

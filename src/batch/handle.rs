@@ -8,7 +8,33 @@ use super::{Error, Reply, Request, Scheduler, Status, status::Place};
 /// A function that a scheduler calls between two steps.
 pub type Command = Box<dyn FnOnce(&mut Scheduler<'_>) + Send>;
 
-/// A handle to a scheduler that [runs](Scheduler::run) on another thread.
+/// Sends requests and commands to a scheduler that [runs](Scheduler::run) on another thread. Clones
+/// are cheap.
+///
+/// ```no_run
+/// use std::{sync::{Arc, mpsc}, thread};
+/// use rope_cpu::batch::{Handle, Options, Request, Scheduler};
+/// # use rope_cpu::{model::{self, Engine, Model}, rope::{Flags, Rope}};
+///
+/// let model = Model::open("model.gguf")?;
+/// let tokenizer = model.tokenizer()?;
+/// # let rope = Rope::new(model.rope_plan(&Flags::default(), 4096)?);
+/// # let engine = Engine::new(&model, rope, model::Options::new(4096))?;
+/// let (commands, received) = mpsc::channel();
+/// let status = Arc::default();
+/// let handle = Handle::new(commands, Arc::clone(&status));
+/// let scheduler = Scheduler::new(engine, tokenizer, Options::new(4), status);
+/// thread::scope(|scope| {
+///     scope.spawn(move || scheduler.run(&received));
+///     let request = Request::new(tokenizer.encode_chat("The north wind"));
+///     // Refused if 16 requests are waiting.
+///     let submitted = handle.submit(vec![(request, Box::new(|update| println!("{update:?}")))], 16);
+///     // ... more requests, from any thread ...
+///     handle.stop(None);
+///     submitted
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Handle {
     commands: Sender<Command>,
@@ -27,8 +53,8 @@ impl Handle {
         &self.status
     }
 
-    /// Submits requests, which wait for slots in order and count as one until all have them. Errors
-    /// in a request go to its reply.
+    /// Submits requests together. They wait for slots in order and count as one waiting request
+    /// until all have slots. An invalid request is reported to its own reply.
     ///
     /// # Errors
     /// [`Error::QueueFull`] if at least `waiting_max` requests are waiting; then none of `requests`
@@ -49,7 +75,7 @@ impl Handle {
         })
     }
 
-    /// Calls `act` with the scheduler after the current step.
+    /// Runs `act` with the scheduler after the current step.
     ///
     /// # Errors
     /// [`Error::Stopped`] if the scheduler has stopped.
@@ -58,8 +84,8 @@ impl Handle {
     }
 
     /// Stops the scheduler. Unfinished answers fail with [`Error::Stopped`]. Sequences that are not
-    /// on disk by `saved_by` are lost; `None` waits for all. Does nothing if the scheduler has
-    /// stopped already.
+    /// on disk by `saved_by` are lost; with `None`, the scheduler saves all. Does nothing if the
+    /// scheduler has stopped already.
     pub fn stop(&self, saved_by: Option<Instant>) {
         let _ = self.act(move |scheduler| scheduler.stop(saved_by));
     }

@@ -1,12 +1,12 @@
-//! Parts of a prompt that a kept sequence has at other positions.
+//! Reuses parts of a prompt that a kept sequence has computed at other positions.
 //!
 //! ```text
 //! kept      | system | document A | question |      | system | document B | ...
 //! prompt    | system | document B | document A | other question |
 //!             reused   moved        moved          computed
 //! ```
-//! The first tokens of each part are computed, since they restore some of what a part loses in another
-//! place: see [`Engine::place`].
+//! The first tokens of each part are computed again. They restore some of the precision that a part
+//! loses when it is moved: see [`Engine::place`].
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -18,16 +18,16 @@ use crate::{
     model::{Engine, Error, Sequence},
 };
 
-/// The tokens that are looked for together, at multiples of this number in kept sequences.
+/// Kept sequences are searched in blocks of this many tokens.
 const BLOCK: usize = 32;
 
-/// The first tokens of a part that are computed.
+/// The number of tokens at the start of a part that are computed again.
 const COMPUTED: usize = 32;
 
-/// Maximum tokens that are moved between two steps, so that other answers do not wait for a long copy.
+/// Maximum tokens to move between two steps, so that other answers do not wait for a long copy.
 const PLACED_MAX: usize = 512;
 
-/// The shortest part that can be found at any place.
+/// The shortest part that is always found, wherever it starts.
 pub const LEAST: usize = 2 * BLOCK - 1;
 
 /// The parts of a prompt to move, in order.
@@ -68,8 +68,8 @@ impl Moves {
         self.0.front().map_or(usize::MAX, |part| part.start)
     }
 
-    /// Moves tokens of the parts that follow the tokens of a sequence, and returns their number. Without
-    /// room for a part, it is computed, and so are all after it.
+    /// Moves tokens of the parts that follow the tokens of a sequence, and returns their number. If
+    /// the cache has no room for a part, this part and all later ones are computed instead.
     ///
     /// # Errors
     /// As for [`Engine::place`].
@@ -97,7 +97,8 @@ impl Moves {
     }
 }
 
-/// The blocks of a prompt, at all its positions: tells soon which texts have no part of it.
+/// The set of all blocks of a prompt. It finds out quickly that a text shares nothing with the
+/// prompt.
 pub struct Blocks<'p>(HashSet<&'p [Token]>);
 
 impl<'p> Blocks<'p> {
@@ -106,8 +107,8 @@ impl<'p> Blocks<'p> {
         Blocks(prompt[reused..].windows(BLOCK).collect())
     }
 
-    /// Returns whether a text has one of them at a multiple of their length, as every part has that can
-    /// be found.
+    /// Returns whether a text has one of the blocks at a multiple of the block length. Every part
+    /// that can be found has such a block.
     pub fn any_in(&self, text: &[Token]) -> bool {
         text.chunks_exact(BLOCK).any(|block| self.0.contains(block))
     }
@@ -119,8 +120,8 @@ pub fn count(prompt: &[Token], reused: usize, least: usize, texts: &[&[Token]]) 
     parts(prompt, reused, least, texts).iter().map(|(.., tokens)| tokens.len() - COMPUTED).sum()
 }
 
-/// Returns the parts of a prompt that are in `texts`: the index of the first token, of the text, and the
-/// range there.
+/// Returns the parts of a prompt that are in `texts`: the index of the part's first token, the
+/// index of the text, and the range in the text.
 fn parts(
     prompt: &[Token],
     reused: usize,

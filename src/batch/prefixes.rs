@@ -1,4 +1,4 @@
-//! Sequences kept for later prompts with the same first tokens.
+//! Sequences kept for later prompts with the same prefix.
 
 use crate::{
     Token,
@@ -6,8 +6,8 @@ use crate::{
     tokenizer::common_prefix,
 };
 
-/// Sequences of earlier answers, least recently used first. The engine's pool limits their number:
-/// when it is full, the first ones are removed.
+/// Sequences of earlier answers, least recently used first. When the engine's pool is full, the
+/// first ones are removed.
 #[derive(Default)]
 pub struct Prefixes(Vec<Kept>);
 
@@ -20,8 +20,8 @@ pub struct Kept {
 }
 
 impl Prefixes {
-    /// Returns the owner's sequence with the most reusable first tokens of a text with these adapter
-    /// scales, and their number.
+    /// Finds the owner's sequence that shares the longest reusable prefix with a text, at these
+    /// adapter scales. Returns it with the prefix length.
     pub fn longest(
         &self,
         engine: &Engine,
@@ -39,8 +39,8 @@ impl Prefixes {
         self.0.iter()
     }
 
-    /// Keeps a sequence, and removes the ones of its owner that it continues. Does nothing if another
-    /// sequence of the owner continues it.
+    /// Keeps a sequence, and removes the owner's sequences that are a prefix of it. Does nothing if
+    /// it is a prefix of one.
     pub fn keep(&mut self, engine: &Engine, owner: u64, sequence: Sequence) {
         let tokens = sequence.tokens();
         self.0.retain(|other| {
@@ -73,20 +73,20 @@ pub fn continues(engine: &Engine, sequence: &Sequence, other: &Sequence) -> bool
     alike && tokens.starts_with(other.tokens()) && returns()
 }
 
-/// Returns the number of first tokens of a text with these adapter scales that the sequence has
-/// computed already.
+/// Returns the length of the prefix that the sequence has already computed for a text at these
+/// adapter scales.
 pub fn reusable(engine: &Engine, sequence: &Sequence, tokens: &[Token], scales: &[f32]) -> usize {
     engine.reusable(sequence, shared(sequence, tokens, scales), tokens.len())
 }
 
-/// Removes all but the [`reusable`] tokens of a sequence. Returns their number.
+/// Truncates a sequence to its [`reusable`] prefix. Returns the prefix length.
 pub fn reuse(engine: &Engine, sequence: &mut Sequence, tokens: &[Token], scales: &[f32]) -> usize {
     let shared = shared(sequence, tokens, scales);
     engine.reuse(sequence, shared, tokens.len())
 }
 
-/// Returns the number of first tokens of a text with these adapter scales that the sequence has, but
-/// not the last one, which is always computed for its logits.
+/// Returns the length of the common prefix of a text and a sequence with these adapter scales. The
+/// last token does not count, since it is always computed for its logits.
 fn shared(sequence: &Sequence, tokens: &[Token], scales: &[f32]) -> usize {
     match sequence.adapter_scales() == scales {
         true => common_prefix(sequence.tokens(), tokens).min(tokens.len() - 1),

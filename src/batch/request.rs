@@ -15,6 +15,15 @@ use super::{Error, status::Place};
 pub type Scales = Arc<[f32]>;
 
 /// A request for one answer.
+///
+/// ```
+/// use rope_cpu::{batch::{Request, Wanted}, generate::{Limits, Stops}};
+///
+/// let limits = Limits { tokens_max: Some(64), stops: Stops::new(["\n"]), ..Limits::default() };
+/// let probabilities = Wanted { top: 5, after_sampling: false, of_prompt: false, of_end: false };
+/// let request = Request { limits, probabilities: Some(probabilities), ..Request::new(vec![1, 2, 3]) };
+/// assert!(request.reuse && request.slot.is_none());
+/// ```
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The tokens of the prompt: at least one, fewer than the context.
@@ -25,24 +34,24 @@ pub struct Request {
     pub limits: Limits,
     /// The slot to use; `None` for any.
     pub slot: Option<usize>,
-    /// Whether cached tokens are reused.
+    /// Whether cached tokens may be reused.
     pub reuse: bool,
-    /// Maximum drafts in a pass; `None` for as many as pay.
+    /// Maximum drafts in a pass; `None` chooses the number that pays.
     pub drafts_max: Option<usize>,
     /// The probabilities to report with each token.
     pub probabilities: Option<Wanted>,
-    /// Computes only the text's embedding, with this pooling.
+    /// If set, computes only the text's embedding, with this pooling.
     pub pooling: Option<Pooling>,
     /// The scale of each adapter; `None` for the scales that the model was opened with.
     pub adapter_scales: Option<Scales>,
-    /// The owner of the request's tokens. Requests reuse only cached tokens of the same owner, so
-    /// nobody can find out by the time of an answer what others have sent.
+    /// The owner of the request's tokens. A request reuses cached tokens of the same owner only. So
+    /// nobody can infer from the time of an answer what others have sent.
     pub owner: u64,
 }
 
 impl Request {
-    /// Creates a request for an answer to `prompt` with default settings: any slot, with cached
-    /// tokens, no limit except the context.
+    /// Creates a request with default settings: any slot, reuse of cached tokens, and no limit
+    /// except the context.
     pub fn new(prompt: Vec<Token>) -> Self {
         Request {
             prompt,
@@ -60,12 +69,34 @@ impl Request {
 }
 
 /// Receives the updates of one answer. Any closure that takes an [`Update`] is a reply.
+///
+/// ```
+/// use std::sync::mpsc::{SyncSender, sync_channel};
+/// use rope_cpu::batch::{Reply, Update};
+///
+/// /// Stops the answer once the receiver is gone.
+/// struct Channel(Option<SyncSender<Update>>);
+///
+/// impl Reply for Channel {
+///     fn update(&mut self, update: Update) {
+///         self.0.take_if(|sender| sender.try_send(update).is_err());
+///     }
+///
+///     fn is_closed(&self) -> bool {
+///         self.0.is_none()
+///     }
+/// }
+///
+/// let (sender, receiver) = sync_channel(1024);
+/// let reply = Channel(Some(sender));
+/// assert!(!reply.is_closed());
+/// ```
 pub trait Reply: Send {
     /// Takes an update. The scheduler calls it between and within steps, so it must not block.
     fn update(&mut self, update: Update);
 
-    /// Returns whether the receiver has room for more updates. The answer pauses until it has, and
-    /// keeps its slot.
+    /// Returns whether the receiver has room for more updates. While it returns `false`, the answer
+    /// pauses and keeps its slot.
     fn is_ready(&self) -> bool {
         true
     }
@@ -87,11 +118,12 @@ impl<F: FnMut(Update) + Send> Reply for F {
 pub(super) struct Job {
     pub request: Request,
     pub reply: Box<dyn Reply>,
-    /// The number of its request, shared with the answers submitted with it.
+    /// The number of its request. Answers that were submitted together share it.
     pub group: u64,
     /// The number of answers submitted before it.
     pub arrival: u64,
-    /// Its place in the queue, shared with the requests submitted with it; `None` in a slot.
+    /// Its place in the queue, shared with the requests submitted with it; `None` once it has a
+    /// slot.
     pub place: Option<Arc<Place>>,
     /// The scale of each adapter.
     pub scales: Scales,
@@ -104,8 +136,8 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Returns whether the prompt may have cached tokens: not if the outputs of all its tokens are
-    /// wanted.
+    /// Returns whether cached tokens can be reused. They cannot if the outputs of all tokens are
+    /// requested.
     pub fn reuses(&self) -> bool {
         let Request { reuse, pooling, probabilities, .. } = &self.request;
         *reuse && pooling.is_none() && !probabilities.is_some_and(|wanted| wanted.of_prompt)
@@ -138,7 +170,7 @@ pub enum Update {
     Read(Reading),
     /// The probabilities of the prompt's next token, starting with the second one.
     Prompt(Probabilities),
-    /// A token was generated.
+    /// A token was generated, or the answer ended with some held-back text.
     Generated(Generated),
     /// The embedding of the text, or the embeddings of its tokens.
     Embedded(Vec<Vec<f32>>),
@@ -161,7 +193,7 @@ pub struct Reading {
     pub elapsed: Duration,
 }
 
-/// A step of an answer.
+/// The result of one step of an answer.
 #[derive(Debug, Default)]
 pub struct Generated {
     /// The new text that is certain; it may be empty.
@@ -174,7 +206,7 @@ pub struct Generated {
     pub timings: Timings,
 }
 
-/// The end of an answer.
+/// How an answer ended.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Why it ended.

@@ -1,6 +1,7 @@
-//! The scheduler: answers to many requests at a time, in one pass over the weights for all of them.
+//! The scheduler. It decides which answers and prompts take part in each step.
 //!
-//! Before each step it puts waiting requests into idle slots, and drops answers without a receiver.
+//! Before each step it moves waiting requests into idle slots, and drops answers without a
+//! receiver.
 
 mod on_disk;
 mod share;
@@ -37,30 +38,44 @@ use super::{
     status::Place,
 };
 
-/// A prompt waits for another prompt in progress if this saves at least so many tokens.
+/// A prompt waits for another prompt in progress if that saves at least this many tokens.
 const WORTH_WAITING: usize = 64;
 
 /// The default of [`Options::step_max`].
 const STEP_MAX: Duration = Duration::from_millis(200);
 
-/// Time after which [`Scheduler::run`] looks again whether somebody reads an answer, while nobody does.
+/// How often [`Scheduler::run`] checks the receivers while none of them has room.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The number of tokens that the log shows where a prompt and the cache differ.
+/// The number of tokens to log at the place where a prompt and the cache differ.
 const SHOWN_TOKENS: usize = 16;
 
 /// The options of a scheduler.
+///
+/// ```
+/// use std::time::Duration;
+/// use rope_cpu::{batch::Options, generate::speculation::{Count, Lookup, Speculation}};
+///
+/// // Four slots, each with prompt lookup; at most 50 ms between two tokens of an answer.
+/// let lookup = || Speculation::new(vec![Box::new(Lookup::default())], Count::UpTo(8));
+/// let speculations = (0..4).map(|_| lookup()).collect();
+/// let step_max = Duration::from_millis(50);
+/// let options = Options { speculations, step_max, ..Options::new(4) };
+/// ```
 pub struct Options {
     /// The draft source of each slot. If empty, there is one slot without drafts.
     pub speculations: Vec<Speculation>,
     /// Maximum time of a step while answers are generated. A step processes at least 16 prompt
     /// tokens, even if they take longer.
     pub step_max: Duration,
-    /// The cache on disk.
+    /// The cache on disk; `None` keeps sequences in memory only.
     pub disk: Option<Disk>,
-    /// Minimum tokens of a part of a prompt that is taken over from another text, where it has other
-    /// positions; at least [`MOVED_LEAST`](super::MOVED_LEAST). `None`: only first tokens are. The
-    /// engine must pass [`Engine::check_place`]. Answers then depend on what was computed before.
+    /// Minimum tokens of a part of a prompt that is reused from another position; at least
+    /// [`MOVED_LEAST`](super::MOVED_LEAST). `None` disables moved parts: only common prefixes are
+    /// reused.
+    ///
+    /// The engine must pass [`Engine::check_place`]. With moved parts, an answer depends on what
+    /// was computed before it.
     pub moved_min: Option<usize>,
     /// Whether the log may quote prompts.
     pub quotes: bool,
@@ -74,7 +89,7 @@ impl Options {
     }
 }
 
-/// Computes answers to many requests at a time.
+/// Computes answers to many requests at a time: see the [module](super) for an example.
 pub struct Scheduler<'t> {
     engine: Engine,
     tokenizer: &'t Tokenizer<'t>,
@@ -94,9 +109,9 @@ pub struct Scheduler<'t> {
     pace: Pace,
     /// The time for the constraints of all answers in a step.
     budget: StepBudget,
-    /// The times of steps that computed only answers.
+    /// The measured times of steps that computed only answers.
     costs: Costs,
-    /// Set for the step after drafts filled the KV cache.
+    /// Set for one step after drafts filled the KV cache.
     without_drafts: bool,
     /// Whether the log may quote prompts.
     quotes: bool,
@@ -150,7 +165,7 @@ impl<'t> Scheduler<'t> {
         scheduler
     }
 
-    /// Submits a request. Errors in it go to its reply.
+    /// Submits a request. If the request is invalid, its reply receives the error.
     pub fn submit(&mut self, request: Request, reply: impl Reply + 'static) {
         let (place, _) = Place::take(&self.status);
         self.enqueue(request, Box::new(reply), place);
@@ -210,8 +225,8 @@ impl<'t> Scheduler<'t> {
         }
     }
 
-    /// Executes commands and computes answers until [`Scheduler::stop`], or until all command
-    /// senders are dropped and all answers are complete. Then writes the sequences to disk.
+    /// Runs commands and computes answers until [`Scheduler::stop`], or until all command senders
+    /// are dropped and all answers are complete. Then saves the sequences to the cache on disk.
     pub fn run(mut self, commands: &Receiver<Command>) {
         let mut open = true;
         while !self.stopped {
@@ -247,7 +262,7 @@ impl<'t> Scheduler<'t> {
         self.close();
     }
 
-    /// Writes all sequences to the cache on disk.
+    /// Saves all sequences to the cache on disk.
     pub fn close(mut self) {
         self.save_all();
     }
@@ -362,7 +377,8 @@ impl<'t> Scheduler<'t> {
             }
         }
         if !places.is_empty() {
-            // Before the places are dropped: others see a request as waiting or in a slot at any time.
+            // Report before the places are dropped, so that a request is always counted as waiting
+            // or in a slot.
             self.report_status();
         }
     }
@@ -378,7 +394,7 @@ impl<'t> Scheduler<'t> {
         self.slots.iter().filter(|slot| slot.task().is_some()).count()
     }
 
-    /// Returns the place and length of the longest cached prefix of a job's tokens.
+    /// Finds the longest cached prefix of a job's tokens. Returns its place and length.
     fn source(&self, tokens: &[Token], job: &Job) -> (Source, usize) {
         if !job.reuses() {
             return (Source::None, 0);
@@ -394,7 +410,7 @@ impl<'t> Scheduler<'t> {
     }
 
     /// Returns an idle slot: number `given`, or the slot that the answer continues, or the least
-    /// recently used one.
+    /// recently used slot.
     fn idle_slot(&self, given: Option<usize>, source: Source) -> Option<usize> {
         let idle = |slot: &&Slot| slot.task().is_none();
         if let Some(id) = given {
@@ -408,7 +424,8 @@ impl<'t> Scheduler<'t> {
         self.slots.iter().filter(idle).min_by_key(|slot| slot.last_use).map(|slot| slot.id)
     }
 
-    /// Returns whether a prompt in progress has many more of a job's first tokens.
+    /// Returns whether a prompt in progress shares a much longer prefix with a job than the cache
+    /// does.
     fn worth_waiting(&self, job: &Job, reused: usize) -> bool {
         let alike = |slot: &&Slot| {
             let is_own = slot.owner == job.request.owner;
@@ -467,7 +484,7 @@ impl<'t> Scheduler<'t> {
         Moves::find(running.tokens(), reused, least, sources)
     }
 
-    /// Returns the sequences of an owner that no answer changes, and that have all of their tokens.
+    /// Returns the owner's sequences that no answer is changing and that have evicted no tokens.
     fn kept(&self, owner: u64) -> impl Iterator<Item = &Sequence> {
         let idle = self.slots.iter().filter(|slot| slot.task().is_none());
         let idle = idle.map(|slot| (slot.owner, &slot.sequence));
@@ -476,7 +493,7 @@ impl<'t> Scheduler<'t> {
         own.filter(|kept| kept.positions() == kept.tokens().len())
     }
 
-    /// Logs where a prompt first differs from the cached tokens that it could have continued.
+    /// Logs where a prompt first differs from the cached sequence that it almost continued.
     fn log_difference(&self, cached: &Sequence, tokens: &[Token], shared: usize) {
         if cached.tokens().get(shared).is_none_or(|cached| *cached == tokens[shared]) {
             return;
@@ -495,7 +512,7 @@ impl<'t> Scheduler<'t> {
     }
 }
 
-/// A place with computed first tokens of a prompt.
+/// The place of a cached prefix of a prompt.
 #[derive(Clone, Copy)]
 enum Source {
     None,

@@ -1,4 +1,4 @@
-//! A slot: a sequence, and the answer computed with it.
+//! A slot: a sequence, and the answer that is computed with it.
 
 use std::{ops::ControlFlow, time::Duration};
 
@@ -22,7 +22,7 @@ use super::{
 /// Maximum steps of the draft source before each step of the engine.
 const FOLLOWING_STEPS: usize = 2;
 
-/// A slot.
+/// A place for one answer in progress, with a sequence that later requests may continue.
 pub struct Slot {
     /// Its number.
     pub id: usize,
@@ -30,7 +30,7 @@ pub struct Slot {
     pub sequence: Sequence,
     /// The owner of these tokens.
     pub owner: u64,
-    /// The time of the last use, as a number that grows.
+    /// The time of the last use, as a counter.
     pub last_use: u64,
     /// The last step with this slot.
     pub last_step: u64,
@@ -43,7 +43,7 @@ pub struct Slot {
     pub paused: bool,
     /// Draft source. Its acceptance statistics carry over to later answers.
     speculation: Speculation,
-    /// The parts of the prompt that other sequences have.
+    /// The parts of the prompt to take from other sequences.
     moves: Moves,
     running: Option<Running>,
 }
@@ -89,8 +89,8 @@ impl Slot {
         }
     }
 
-    /// Starts an answer, or resumes a suspended one, with a sequence that holds some of its first
-    /// tokens, and `moves` for further ones. `costs` are the times of passes so far.
+    /// Starts an answer, or resumes a suspended one. `sequence` holds a prefix of its tokens,
+    /// `moves` has further parts to take over, and `costs` are the times of passes so far.
     pub fn begin(
         &mut self,
         engine: &Engine,
@@ -112,7 +112,7 @@ impl Slot {
         self.report_reading();
     }
 
-    /// Takes the answer out of the slot, to resume it later.
+    /// Takes the answer out of the slot. It can be resumed later.
     pub fn suspend(&mut self) -> Option<Running> {
         self.running.take()
     }
@@ -176,14 +176,14 @@ impl Slot {
         self.running.as_ref().is_some_and(has_begun) && self.remaining() == 1
     }
 
-    /// Returns the number of tokens to compute before the next token of the answer.
+    /// Returns the number of tokens to compute before the answer's next token.
     pub fn remaining(&self) -> usize {
         self.running.as_ref().map_or(0, |running| {
             running.tokens().len() - self.sequence.tokens().len() + self.sequence.to_recompute()
         })
     }
 
-    /// Moves the parts of the prompt that come next.
+    /// Moves the next parts of the prompt into the sequence.
     ///
     /// # Errors
     /// If the engine cannot move them.
@@ -233,8 +233,8 @@ impl Slot {
         Ok(())
     }
 
-    /// Adds at most `room` drafts to the tokens to compute, in a pass that has `rows` rows without
-    /// them. Returns the number of drafts.
+    /// Adds at most `room` drafts to the tokens to compute. `rows` is the number of rows in the
+    /// pass without them. Returns the number of drafts.
     ///
     /// # Errors
     /// If a draft model or the predictor fails.
@@ -270,7 +270,7 @@ impl Slot {
         }
     }
 
-    /// Returns the tokens to compute next, and the receiver of their logits.
+    /// Returns the tokens to compute next, with the receiver of their logits.
     pub fn feed(&mut self) -> Option<(Feed<'_, '_>, Taker<'_>)> {
         let Slot { sequence, speculation, moves, running, .. } = self;
         let Running { generation, task, .. } = running.as_mut()?;
@@ -309,7 +309,7 @@ impl Slot {
         let Running { mut task, mut generation, .. } = self.running.take()?;
         if let Some(pooler) = task.pooler.take() {
             task.job.reply.update(Update::Embedded(pooler.finish()));
-            // Other prompts cannot continue the text of an embedding.
+            // The tokens of an embedding cannot be reused by other prompts.
             self.sequence.truncate(0);
         }
         let text = generation.end(&end);
@@ -349,8 +349,8 @@ impl Slot {
 }
 
 impl Running {
-    /// Prepares an answer with a constraint that shares `budget`. Returns `None`, and reports an
-    /// error, if the sampler's settings are invalid.
+    /// Prepares an answer; all constraints share `budget`. If the sampler's settings are invalid,
+    /// reports an error and returns `None`.
     pub fn new(mut job: Job, budget: &StepBudget) -> Option<Self> {
         let prompt = std::mem::take(&mut job.request.prompt);
         let mut limits = job.request.limits.clone();
@@ -369,7 +369,7 @@ impl Running {
         &self.task.job
     }
 
-    /// Records where the reused tokens come from, unless the answer has tokens.
+    /// Records where the reused tokens come from. Does nothing once the answer has tokens.
     pub fn comes_from(&mut self, source: &'static str) {
         if !self.generation.has_begun() {
             self.task.source = source;

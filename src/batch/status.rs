@@ -1,4 +1,4 @@
-//! The state of the scheduler for other threads.
+//! The state of the scheduler, for other threads.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -7,11 +7,14 @@ use std::sync::{
 
 use crate::{generate::Timings, kv_cache::Pool};
 
-/// The state of the scheduler: before the first token of an answer, and after each step.
+/// The state of a scheduler, which other threads may read at any time. It is updated before the
+/// first token of an answer and after each step.
+///
+/// [`Handle::status`](super::Handle::status) returns it.
 #[derive(Debug, Default)]
 pub struct Status {
-    /// The number of submitted requests without a slot. Those submitted together count as one,
-    /// until all have slots.
+    /// The number of submitted requests without a slot. Requests that were submitted together count
+    /// as one until all have slots.
     pub waiting: AtomicUsize,
     /// Whether the scheduler has stopped.
     pub ended: AtomicBool,
@@ -20,14 +23,15 @@ pub struct Status {
     requests: AtomicU64,
 }
 
-/// The state of slots, and the sums of finished requests.
+/// The state of the slots, and the sums over finished requests.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     /// The slots.
     pub slots: Vec<SlotState>,
     /// The bytes of keys and values in use.
     pub cache_bytes: usize,
-    /// The pages of keys and values in use. A page has the average size over the layers.
+    /// The pages of keys and values in use. Pages differ in size between layers; this counts pages
+    /// of the average size.
     pub pages: usize,
     /// Maximum pages.
     pub pages_max: usize,
@@ -62,7 +66,7 @@ pub struct SlotState {
     pub timings: Timings,
 }
 
-/// A place among the waiting requests, which counts until it is dropped.
+/// A place among the waiting requests. It counts until it is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     status: Arc<Status>,

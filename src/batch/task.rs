@@ -1,4 +1,4 @@
-//! A request in progress: chooses its tokens, and reports them to its reply.
+//! A request in progress: chooses its tokens and sends them to its reply.
 
 use std::ops::ControlFlow;
 
@@ -34,8 +34,8 @@ pub struct Taker<'s> {
 }
 
 impl Task {
-    /// Prepares an answer to a prompt. Returns `None`, and reports an error, if the sampler's
-    /// settings are invalid.
+    /// Prepares an answer to a prompt. If the sampler's settings are invalid, reports an error and
+    /// returns `None`.
     pub fn new(mut job: Job, prompt: &[Token]) -> Option<Self> {
         let mut sampler = match Sampler::new(job.request.sampling.clone()) {
             Ok(sampler) => sampler,
@@ -49,7 +49,7 @@ impl Task {
         Some(Task { pooler: None, job, sampler, source: "none", prompt_reported: 0 })
     }
 
-    /// Starts the prompt, from the start again after a suspension.
+    /// Starts the prompt. After a suspension, it starts from the beginning.
     pub fn begin(&mut self, engine: &Engine, prompt: &[Token]) {
         let pooler = |pooling| engine.pooler(pooling, prompt.len());
         self.pooler = self.job.request.pooling.map(pooler);
@@ -62,9 +62,9 @@ impl Task {
 }
 
 impl Taker<'_> {
-    /// Takes the output of the token at index `token`: its embedding or its logits. Logits of the
-    /// last token come first, then logits of the drafts in order. Logits of earlier prompt tokens
-    /// are only reported.
+    /// Takes the output of the token at index `token`: its embedding or its logits. The logits of
+    /// the last token come first, then the logits of the drafts in order. Logits of earlier prompt
+    /// tokens are only reported.
     pub fn push(&mut self, tokenizer: &Tokenizer<'_>, token: usize, output: &[f32]) {
         let Taker { task: Task { job, pooler, sampler, prompt_reported, .. }, .. } = self;
         if let Some(pooler) = pooler {

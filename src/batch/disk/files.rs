@@ -30,8 +30,8 @@ pub enum Done {
     Loaded { name: String, sequence: Option<Box<Sequence>> },
 }
 
-/// Does the received tasks until the sender is dropped. One that panics has failed: requests that
-/// wait for it go on.
+/// Executes tasks until the sender is dropped. A task that panics counts as failed, so requests
+/// that wait for it continue.
 pub fn work(folder: &Folder, received: &Receiver<Work>, report: &Sender<Done>) {
     for work in received {
         let done = match work {

@@ -1,4 +1,4 @@
-//! The scheduler's reads and writes of the cache on disk.
+//! How the scheduler uses the cache on disk.
 
 use std::{
     cmp::Reverse,
@@ -13,13 +13,13 @@ use super::{
 };
 use crate::Token;
 
-/// Sequences are written to disk once 1 / `FULL_SOON` of the KV cache is used. When it is full it
-/// is too late, since steps do not wait for the disk.
+/// Saving starts once 1 / `FULL_SOON` of the KV cache is used. Once the cache is full it is too
+/// late, since steps do not wait for the disk.
 const FULL_SOON: usize = 2;
 
 impl Scheduler<'_> {
-    /// Keeps the sequences that were loaded. Waits a little for one to be loaded or saved if all
-    /// answers depend on it.
+    /// Takes the sequences that were loaded. If all answers wait for the disk, waits a little for
+    /// one to be loaded or saved.
     pub(super) fn take_loaded(&mut self) {
         let wait = self.running() == 0 && !self.waiting.is_empty();
         let Scheduler { disk, prefixes, engine, .. } = self;
@@ -29,8 +29,8 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Returns whether a waiting request should wait for a file with many more of its first
-    /// tokens to reuse than `reused`. Starts to load the file, once for each request.
+    /// Returns whether a waiting request should wait for a file with a much longer prefix than the
+    /// `reused` tokens. Starts to load the file, once for each request.
     pub(super) fn awaits_file(&mut self, index: usize, reused: usize) -> bool {
         let job = &self.waiting[index];
         let keeps = |disk: &&Disk| job.reuses() && disk.keeps(&job.scales);
@@ -58,8 +58,9 @@ impl Scheduler<'_> {
         true
     }
 
-    /// Returns whether a waiting request should wait for a file with a part of its prompt that no kept
-    /// sequence has, after `reused` tokens. Starts to load the file, once for each request.
+    /// Returns whether a waiting request should wait for a file with a part of its prompt, after
+    /// the first `reused` tokens, that no kept sequence has. Starts to load the file, once for each
+    /// request.
     pub(super) fn awaits_part(&mut self, index: usize, reused: usize) -> bool {
         let job = &self.waiting[index];
         let keeps = |disk: &&Disk| !job.searched && job.reuses() && disk.keeps(&job.scales);
@@ -68,12 +69,12 @@ impl Scheduler<'_> {
             return true;
         }
         let part = self.part_on_disk(job, disk, reused);
-        // A file that did not help could not be read, or had to make room.
+        // A loaded file that gave no part was unreadable, or was removed again to make room.
         let part = part.filter(|(name, ..)| !job.loaded.contains(name));
         let part = part.filter(|(_, bytes, loading)| *loading || self.make_room(*bytes));
         let job = &mut self.waiting[index];
         let Some((name, _, loading)) = part else {
-            // All files were compared: not again at each step.
+            // All files were compared, so later steps skip the search.
             job.searched = true;
             return false;
         };
@@ -84,8 +85,8 @@ impl Scheduler<'_> {
         true
     }
 
-    /// Returns the file with the largest part of a prompt that no kept sequence has: its name, its size
-    /// and whether it is being loaded.
+    /// Finds the file with the largest part of a prompt that no kept sequence has. Returns its
+    /// name, its size, and whether it is being loaded.
     fn part_on_disk(&self, job: &Job, disk: &Disk, reused: usize) -> Option<(String, u64, bool)> {
         let least = self.moved_min?;
         let (prompt, owner) = (&job.request.prompt, job.request.owner);
@@ -105,8 +106,8 @@ impl Scheduler<'_> {
         worth.map(|(_, name, bytes, loading): (_, &str, _, _)| (name.to_string(), bytes, loading))
     }
 
-    /// Removes unused sequences until `bytes` of keys and values are free. Returns `false` if too
-    /// few can be removed.
+    /// Removes unused sequences until `bytes` of keys and values are free. Returns `false` if that
+    /// is not enough.
     fn make_room(&mut self, bytes: u64) -> bool {
         if bytes > self.engine.pool().limit_bytes() as u64 {
             return false;
@@ -141,8 +142,8 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Waits a little for a sequence being saved, to free its memory. Returns `false` if there is
-    /// none.
+    /// Waits a little for a sequence that is being saved, to free its memory. Returns `false` if
+    /// none is.
     pub(super) fn await_saved(&mut self) -> bool {
         let Scheduler { disk, prefixes, engine, .. } = self;
         let Some(disk) = disk.as_mut().filter(|disk| disk.saving()) else { return false };

@@ -1,16 +1,16 @@
-//! Slots are shared between requests, however many answers each has.
+//! Fair shares of the slots: a request with many answers does not delay a request with few.
 //!
-//! A waiting request goes first if it has fewer answers in slots. If all slots are in use, a request
-//! without any takes the newest answer's slot of the request with the most. That answer continues
-//! later from its cached tokens, with the same bits.
+//! The waiting request with the fewest answers in slots goes first. If all slots are in use, a
+//! request without any takes a slot from the request with the most: the slot of its newest answer.
+//! That answer continues later from its cached tokens, with the same bits.
 
 use std::collections::HashMap;
 
 use super::{super::slot::Running, Scheduler};
 
 impl Scheduler<'_> {
-    /// Sorts the waiting answers: first those of requests with the fewest answers in slots and before
-    /// them in the queue, then by their arrival.
+    /// Sorts the waiting answers by the number of their request's answers that are in slots or
+    /// earlier in the queue.
     pub(super) fn sort_waiting(&mut self) {
         if self.waiting.len() < 2 {
             return;
@@ -24,11 +24,11 @@ impl Scheduler<'_> {
             order.insert(job.arrival, *count);
             *count += 1;
         }
-        // Stable: answers with the same count keep the order of their arrival.
+        // The sort is stable, so ties keep the order of arrival.
         waiting.sort_by_key(|job| order.get(&job.arrival).copied());
     }
 
-    /// Frees a slot for a waiting request without answers in slots, if another has several.
+    /// Frees a slot for a waiting request without answers in slots, if another request has several.
     pub(super) fn displace(&mut self) {
         let has_idle = self.running() < self.slots.len();
         if self.waiting.is_empty() || !self.suspended.is_empty() || has_idle {

@@ -26,8 +26,8 @@ struct Turn {
 }
 
 impl Scheduler<'_> {
-    /// Returns the slots that share the adapter scales of the slot with the oldest last step, so
-    /// that none waits forever.
+    /// Returns the slots that share the adapter scales of the slot that has waited longest, so that
+    /// none waits forever.
     fn turn(&self) -> Option<Turn> {
         let busy = self.slots.iter().filter(|slot| slot.task().is_some() && !slot.paused);
         let scales = busy.min_by_key(|slot| slot.last_step)?.scales()?.clone();
@@ -41,10 +41,10 @@ impl Scheduler<'_> {
         })
     }
 
-    /// Pauses answers that nobody reads. Also pauses answers with constraints if others had to wait in
-    /// the last step, to give them the time.
+    /// Pauses answers without a reader. Also pauses answers with constraints if other constraints
+    /// had to wait in the last step, so that those get the time.
     fn rest(&mut self) {
-        // Once for the whole step, since a receiver may have room at any time.
+        // Read the state once for the whole step, since a receiver may have room at any time.
         self.slots.iter_mut().for_each(|slot| slot.paused = slot.is_unread());
         let waiting: Vec<_> =
             self.slots.iter().filter(|slot| slot.waits() && !slot.paused).collect();
@@ -126,8 +126,8 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Drafts for the answers, in a step of `step_tokens` tokens if prompts are processed as well.
-    /// Returns the number of drafts.
+    /// Adds drafts to the answers, for a step of `step_tokens` tokens if prompts are processed as
+    /// well. Returns the number of drafts.
     fn draft(&mut self, turn: &Turn, step_tokens: usize) -> usize {
         let Turn { scales, oldest, .. } = turn;
         let answers = turn.answers;
@@ -167,7 +167,8 @@ impl Scheduler<'_> {
         ended.into_iter().for_each(Ended::report);
     }
 
-    /// Makes room in the KV cache, or else ends the answer that the step failed for.
+    /// Makes room in the KV cache after a failed step. If that is impossible, ends the answer that
+    /// the step failed for.
     fn recover(&mut self, error: model::Error, drafts: bool, scales: &Scales) {
         let full = matches!(error, model::Error::PoolFull { .. });
         if full && self.prefixes.remove_oldest() {
