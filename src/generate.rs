@@ -1,5 +1,4 @@
-//! Generates text from a prompt. Nothing is printed: a callback receives each step, and can stop
-//! the generation.
+//! Generates text from a prompt. A callback receives each step, and can stop the generation.
 
 mod answer;
 mod generation;
@@ -28,6 +27,18 @@ use speculation::{Speculation, Target};
 pub use stop::Stops;
 
 /// The limits and options of an answer.
+///
+/// ```
+/// use std::time::Duration;
+/// use rope_cpu::generate::{Limits, Stops};
+///
+/// let limits = Limits {
+///     tokens_max: Some(256),
+///     stops: Stops::new(["\n\n"]),
+///     time_max: Some(Duration::from_secs(30)),
+///     ..Limits::default()
+/// };
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
     /// Maximum tokens to generate; `None` for no limit except the context.
@@ -49,7 +60,7 @@ pub struct Limits {
     pub time_max: Option<Duration>,
 }
 
-/// A step of the generation.
+/// A step of the generation, as the callback receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'t> {
     /// Part of the prompt was processed.
@@ -104,7 +115,7 @@ pub struct Generated {
     pub timings: Timings,
 }
 
-/// Counts and times of prompt processing and generation.
+/// Counts and times of an answer: prompt processing, then generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timings {
     /// The number of prompt tokens found in the cache.
@@ -115,8 +126,9 @@ pub struct Timings {
     pub reading: Duration,
     /// The number of generated tokens.
     pub generated: usize,
-    /// The number of forward passes. The first generated token needs no pass of its own. The
-    /// model's end token needs one, although it does not count as generated.
+    /// The number of forward passes. The first generated token needs none, since the prompt's last
+    /// pass has its logits. The model's end token needs one, although it does not count as
+    /// generated.
     pub steps: usize,
     /// The number of passes with drafts: see [`speculation`].
     pub steps_with_drafts: usize,
@@ -170,8 +182,8 @@ pub enum Error {
     Constraint(#[from] constraint::Error),
 }
 
-/// Processes `prompt`, except for the prefix that is already in `session`, then generates one token
-/// at a time. `on_event` receives each step, and can stop the generation.
+/// Generates an answer to `prompt`, one token at a time. The prefix of the prompt that `session`
+/// has computed already is reused. `on_event` receives each step, and can stop the generation.
 ///
 /// # Errors
 /// If the model has no tokenizer, or the prompt is empty or too long; then nothing is computed. If
@@ -211,8 +223,8 @@ pub fn generate(
     speculate(session, sampler, &mut Speculation::none(), prompt, limits, on_event)
 }
 
-/// Generates like [`generate`], with the same result, but computes several tokens in a pass where
-/// drafts of `speculation` are accepted.
+/// Generates the same answer as [`generate`], with speculative decoding: a pass computes several
+/// tokens where drafts of `speculation` are accepted.
 ///
 /// # Errors
 /// As for [`generate`], or if a draft model fails.
@@ -251,7 +263,7 @@ pub fn speculate(
     }
     let shared = common_prefix(prompt, session.tokens());
     let (tokens, context) = (prompt.len(), session.capacity());
-    // A context that shifts evicts the oldest tokens of a long prompt, as those of a long answer.
+    // A context that shifts accepts a long prompt: it evicts the oldest tokens.
     if tokens > context && !session.rope().plan().shifts {
         return Err(Error::PromptTooLong { tokens, context });
     }

@@ -1,4 +1,4 @@
-//! An answer as a state machine: logits are pushed, tokens and text come out.
+//! An answer as a state machine: you push logits, and it returns tokens and text.
 
 use std::{mem, ops::ControlFlow};
 
@@ -10,10 +10,36 @@ use crate::{
     tokenizer::{Stream, Tokenizer},
 };
 
-/// An answer that is being generated.
+/// An answer that is being generated. Use it if [`generate`](super::generate()) does not fit, for
+/// example to choose some tokens yourself.
 ///
 /// You compute the logits of each token with a [`Session`](crate::model::Session), or with many
 /// sequences in one [`Engine`](crate::model::Engine). You can end the answer at any step.
+///
+/// ```no_run
+/// use std::ops::ControlFlow;
+/// use rope_cpu::{generate::{Answer, Limits}, model::Model, rope::Flags, sample::{Sampler, Settings}};
+///
+/// let model = Model::open("model.gguf")?;
+/// let tokenizer = model.tokenizer()?;
+/// let mut session = model.session(&Flags::default(), 4096)?;
+/// let mut sampler = Sampler::new(Settings::default())?;
+/// let mut answer = Answer::new(Limits { tokens_max: Some(64), ..Limits::default() });
+/// let prompt = tokenizer.encode_chat("Once upon");
+/// prompt.iter().for_each(|token| sampler.accept(*token));
+///
+/// let keep_going = &mut |_| ControlFlow::Continue(());
+/// let mut logits = session.extend(&prompt, keep_going)?;
+/// while let Some(found) = logits {
+///     let step = answer.push(tokenizer, &mut sampler, found)?;
+///     print!("{}", step.text);
+///     logits = match step.next {
+///         ControlFlow::Continue(token) => session.answer(token, keep_going)?,
+///         ControlFlow::Break(_) => None,
+///     };
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Answer {
     limits: Limits,
@@ -25,7 +51,7 @@ pub struct Answer {
     ending: Option<Token>,
     /// Set while the constraint does not apply.
     free: bool,
-    /// A copy of the logits, for changes.
+    /// A copy of the logits to modify.
     allowed: Vec<f32>,
 }
 
@@ -77,8 +103,8 @@ impl Answer {
         &self.tokens
     }
 
-    /// Sets whether the next tokens come before the constrained part, such as reasoning. The
-    /// constraint starts with the first token that is not free.
+    /// Sets whether the next tokens are free of the constraint, such as reasoning. The constraint
+    /// starts with the first token that is not free.
     pub fn set_free(&mut self, free: bool) {
         self.free = free;
     }
@@ -105,7 +131,8 @@ impl Answer {
         self.take(tokenizer, sampler, token)
     }
 
-    /// Continues with a token of your choice, for example to end reasoning.
+    /// Continues with a token of your choice. For example, you can force the tokens that end
+    /// reasoning.
     ///
     /// # Errors
     /// If the answer's constraint does not allow the token.

@@ -1,4 +1,5 @@
-//! Generation as a state machine: which tokens to compute next, and what follows from their logits.
+//! Generation as a state machine. It says which tokens to compute next, and continues from their
+//! logits.
 //!
 //! ```text
 //! loop {
@@ -8,9 +9,8 @@
 //!     advance(..)     removes wrong drafts from the sequence; stops if the answer has ended
 //! }
 //! ```
-//!
-//! [`generate`](super::generate()) runs one of them. The scheduler of [`batch`](crate::batch) runs
-//! one for each slot.
+//! [`generate`](super::generate()) runs one generation. The scheduler of [`batch`](crate::batch)
+//! runs one for each slot.
 
 use std::{
     mem,
@@ -74,7 +74,7 @@ pub(crate) struct Next<'g> {
     pub wanted: Range<usize>,
 }
 
-/// A reported step of an answer.
+/// A step of an answer, to report.
 pub(crate) struct Written<'w> {
     /// The new text that is certain; it may be empty.
     pub text: String,
@@ -138,8 +138,8 @@ impl Generation {
         self.writing.started
     }
 
-    /// Adds at most `room` drafts to the tokens to compute, in a pass that has `rows` rows without
-    /// them. Returns the number of drafts.
+    /// Adds at most `room` drafts to the tokens to compute. `rows` is the number of rows in the
+    /// pass without them. Returns the number of drafts.
     ///
     /// # Errors
     /// If a draft model or the predictor fails.
@@ -162,7 +162,7 @@ impl Generation {
     }
 
     /// Returns the tokens to compute after the first `computed` ones, the prompt, and the receiver
-    /// of the logits.
+    /// of their logits.
     pub fn next(&mut self, computed: usize) -> (Next<'_>, &[Token], &mut Writing) {
         let Generation { tokens, prompt, drafts, writing, .. } = self;
         let (prompt, end) = (&tokens[..*prompt], tokens.len());
@@ -173,8 +173,8 @@ impl Generation {
         (Next { tokens: next, role, wanted: end - 1 - *drafts..end }, prompt, writing)
     }
 
-    /// Continues after a pass, in a context of `capacity` tokens: removes wrong drafts from the
-    /// sequence. Returns why the answer ended, if it did.
+    /// Continues after a pass, in a context of `capacity` tokens: truncates wrong drafts from the
+    /// sequence. If the answer has ended, returns why.
     ///
     /// # Errors
     /// If the sampler or the constraint has failed.
@@ -271,7 +271,7 @@ impl Writing {
     }
 
     /// Returns whether the next token must wait for another pass, because other constraints have
-    /// taken the time. The pass then ignores further logits.
+    /// used up the time. The rest of this pass is then ignored.
     pub fn must_wait(&mut self) -> bool {
         self.pass.closed |= self.answer.must_wait();
         self.pass.closed
@@ -302,7 +302,7 @@ impl Writing {
             self.pass.closed = !self.follow(step, before, Some(sampler), speculation, each);
             return;
         }
-        // The sampler did not choose the drafts after forced tokens.
+        // The sampler did not choose the drafts after a forced token.
         self.pass.closed = true;
         for token in forced {
             let before = self.answer.tokens().len();
@@ -314,8 +314,8 @@ impl Writing {
         }
     }
 
-    /// Continues after a step of the answer, which had `before` tokens. Returns whether the new
-    /// token matches the next draft.
+    /// Continues after a step of the answer, which had `before` tokens before it. Returns whether
+    /// the new token matches the next draft.
     fn follow(
         &mut self,
         step: Result<Step, Error>,

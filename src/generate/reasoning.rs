@@ -1,4 +1,4 @@
-//! Reasoning before an answer: its limit, and whether the answer's constraint skips it.
+//! Reasoning before an answer: limits it, and exempts it from the answer's constraint.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::{
     tokenizer::{Ends, Special, Tokenizer},
 };
 
-/// A limit on the reasoning before an answer.
+/// A limit on the reasoning before an answer, for [`Limits::reasoning`](super::Limits).
 #[derive(Clone, Debug)]
 pub struct Reasoning {
     format: Format,
@@ -21,7 +21,7 @@ pub struct Reasoning {
     is_free: bool,
 }
 
-/// Follows the reasoning of an answer during generation.
+/// Tracks the reasoning of an answer during generation.
 pub struct Following {
     parser: Parser,
     budget: Budget,
@@ -63,8 +63,8 @@ impl Reasoning {
 }
 
 impl Following {
-    /// Prepares the next token of the answer. Returns the tokens to force once reasoning reaches
-    /// its limit; none before.
+    /// Prepares the answer's next token. Returns the tokens to force once reasoning reaches its
+    /// limit; none before.
     pub fn prepare(&self, answer: &mut Answer) -> Vec<Token> {
         answer.set_free(self.is_free && self.parser.is_reasoning());
         let ends = self.budget.forced(&self.parser).is_some() && answer.is_whole();

@@ -1,12 +1,13 @@
-//! Speculative decoding: several tokens of an answer in one pass, with the same bits as one at a
-//! time.
+//! Speculative decoding: computes several tokens of an answer in one pass, with the same bits as
+//! one at a time.
 //!
-//! A [`Drafter`] proposes what follows. The last token and the drafts are computed in one pass,
-//! which reads the weights once. The sampler chooses from the logits of the last token. While its
-//! choice matches the next draft, it continues with the logits of that draft. The first wrong draft
-//! and all after it are removed from the sequence. A token's logits do not depend on the other
-//! tokens in its pass. So the sampler has the same logits in the same order, and the answer is the
-//! same as without drafts.
+//! A [`Drafter`] proposes tokens that may follow. One pass computes the last token and the drafts,
+//! so it reads the weights once. The sampler chooses from the logits of the last token. While its
+//! choice matches the next draft, it continues with that draft's logits. The first wrong draft and
+//! all later ones are removed from the sequence.
+//!
+//! A token's logits do not depend on the other tokens in its pass. So the sampler sees the same
+//! logits in the same order, and the answer is the same as without drafts.
 //!
 //! ```text
 //! loop {
@@ -53,16 +54,16 @@ pub const DRAFTS_MAX: usize = model::ANSWER_ROWS_MAX - 1;
 const GAIN_MIN: f64 = 1.03;
 /// Maximum share of the time for wrong drafts.
 const LOSS_MAX: f64 = 0.02;
-/// Passes of one token that may be lost before drafts have gained anything.
+/// Passes of one token that drafts may lose before they have gained any.
 const CREDIT: f64 = 1.0;
-/// Upper bound on the credit: passes that may be lost again after drafts have gained them.
+/// Upper bound on the credit: passes that drafts may lose after they have gained them.
 const CREDIT_MAX: f64 = 8.0;
 /// Lower bound on the credit, so that one slow pass cannot disable drafting for long.
 const CREDIT_MIN: f64 = -10.0;
-/// The weight of the last time that a draft took.
+/// The weight of the newest measurement of a draft's time.
 const NEW: f64 = 1.0 / 8.0;
-/// The share of this time that each pass without drafts forgets, so that slow first drafts, from
-/// weights that are not in memory yet, do not disable drafting for good.
+/// The share of a draft's measured time that each pass without drafts forgets. First drafts are
+/// slow, since their weights are not in memory yet; they must not disable drafting for good.
 const FORGOTTEN: f64 = 1.0 / 64.0;
 
 /// The engine and the sequence that drafts are for. The sequence lacks the last token of the text.
@@ -73,9 +74,9 @@ pub struct Target<'t> {
     pub sequence: &'t mut Sequence,
 }
 
-/// A source of drafts.
+/// A source of drafts for one sequence.
 pub trait Drafter: Send {
-    /// Processes a prompt, until it is done or `progress` breaks. Does nothing by default.
+    /// Processes a prompt until it is complete or `progress` breaks. Does nothing by default.
     ///
     /// # Errors
     /// If the pass of a draft model fails.
@@ -87,15 +88,16 @@ pub trait Drafter: Send {
         Ok(())
     }
 
-    /// Follows a text: the prompt and the answer so far. It may differ from the last text.
+    /// Updates the drafter to `text`: the prompt and the answer so far. The text may differ from
+    /// the last one in any token.
     fn follow(&mut self, text: &[Token]);
 
     /// Returns the probability that a draft is right if the drafts before it are. The first draft
     /// has depth 0.
     fn chance(&self, depth: usize) -> f64;
 
-    /// Adds at most `count` drafts of what follows `text`, the last followed text, to the empty
-    /// `drafts`.
+    /// Adds at most `count` drafts of the tokens after `text` to the empty `drafts`. `text` is the
+    /// last text passed to [`follow`](Self::follow).
     ///
     /// # Errors
     /// If the pass of a draft model or of the predictor fails.
@@ -108,17 +110,17 @@ pub trait Drafter: Send {
     ) -> Result<(), model::Error>;
 }
 
-/// The number of drafts in a pass.
+/// How many drafts a pass has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
-    /// The number with the highest gain by the chances of drafts and the measured times of passes,
-    /// at most this one: none where drafts do not pay.
+    /// The number with the most tokens per second, by the chances of drafts and the measured times
+    /// of passes, but at most this number. If drafts do not pay, none.
     UpTo(usize),
-    /// This number, or all drafts if there are fewer.
+    /// Exactly this number, or fewer if the drafter has fewer.
     Always(usize),
 }
 
-/// Proposes and counts the drafts of one sequence.
+/// Proposes the drafts for one sequence, and measures whether they pay.
 ///
 /// ```
 /// use rope_cpu::generate::speculation::{Count, Lookup, Speculation};
@@ -135,7 +137,7 @@ pub struct Speculation {
     accepted: usize,
     /// The seconds for the drafts of this pass.
     drafting: f64,
-    /// The passes of one token that may be lost.
+    /// The number of passes of one token that drafts may still lose.
     credit: f64,
 }
 
@@ -146,8 +148,8 @@ struct Source {
 }
 
 impl Speculation {
-    /// Creates a speculation with these drafters. Each pass takes the drafts of the first one that
-    /// pay.
+    /// Creates a speculation from these drafters. Each pass takes its drafts from the first drafter
+    /// that pays.
     pub fn new(drafters: Vec<Box<dyn Drafter>>, count: Count) -> Self {
         let sources = drafters.into_iter().map(|drafter| Source { drafter, seconds: None });
         Speculation {
@@ -196,8 +198,9 @@ impl Speculation {
         self.sources.iter_mut().try_for_each(|source| source.drafter.begin(prompt, progress))
     }
 
-    /// Returns at most `room` drafts for the next pass. `rows` is the number of rows of the pass
-    /// without drafts: 1 for a single sequence. [`Predictor`] and [`SelfDraft`] need the `target`.
+    /// Returns at most `room` drafts for the next pass. `rows` is the number of rows in the pass
+    /// without drafts: 1 for a single sequence. [`Predictor`] and [`SelfDraft`] draft only if they
+    /// have the `target`.
     ///
     /// # Errors
     /// If the pass of a draft model, of the predictor or of sparse attention fails.
@@ -233,8 +236,8 @@ impl Speculation {
         Ok(&self.drafts)
     }
 
-    /// Adds a token that the sampler chose. Returns whether it matches the next draft, so that the
-    /// draft's logits can be used.
+    /// Adds a token that the sampler chose. Returns whether it matches the next draft. If it does,
+    /// you can use that draft's logits.
     pub fn accept(&mut self, token: Token) -> bool {
         if self.sources.is_empty() {
             return false;
@@ -245,7 +248,8 @@ impl Speculation {
         right
     }
 
-    /// Records the time of a pass of `rows` rows, including drafts, after its tokens were accepted.
+    /// Records the time of a pass of `rows` rows, including drafts. Call it after you accepted the
+    /// tokens.
     pub fn passed(&mut self, rows: usize, time: Duration) {
         let all = self.costs.record(rows, time);
         let without = rows.saturating_sub(self.drafts.len()).max(1);
@@ -261,9 +265,9 @@ impl Speculation {
 }
 
 impl Source {
-    /// Returns the number of drafts with the most expected tokens per second; 0 if the gain is
-    /// small. If all drafts are wrong, at most `loss_max` passes without drafts are lost. The first
-    /// draft is single, to measure its time.
+    /// Returns the number of drafts with the highest expected tokens per second; 0 if the gain is
+    /// small. If all drafts are wrong, they cost at most `loss_max` passes without drafts. The
+    /// first draft comes alone, to measure its time.
     fn best(&self, most: usize, rows: usize, loss_max: f64, costs: &Costs) -> usize {
         let single = costs.seconds(rows);
         let most = if self.seconds.is_none() { most.min(1) } else { most };
@@ -300,8 +304,8 @@ type Predict = fn(
     &mut dyn FnMut(&[f32]) -> Option<Token>,
 ) -> Result<(), model::Error>;
 
-/// Adds the most likely tokens after a text to `drafts`, at most `count`; none if the target lacks
-/// more than the last token.
+/// Adds at most `count` of the most likely tokens after a text to `drafts`. Adds none if the target
+/// lacks more than the last token.
 fn draft_likeliest(
     predict: Predict,
     text: &[Token],

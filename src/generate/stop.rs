@@ -1,4 +1,4 @@
-//! Stop strings, which may start and end within tokens.
+//! Stop strings, which may start and end inside tokens.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Stops {
     }
 }
 
-/// Scans for stop strings, and holds text back while it may become one.
+/// Scans generated text for stop strings. It holds text back while that may become a stop string.
 #[derive(Debug)]
 pub struct Scanner {
     stops: Stops,
@@ -36,7 +36,7 @@ pub struct Scanner {
     held: String,
 }
 
-/// The text released after a piece.
+/// The result of a push.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Released {
     /// The text outside of stop strings.
@@ -52,7 +52,7 @@ impl Scanner {
     }
 
     /// Adds a piece of text. The text stops at the first character that completes a stop string,
-    /// however it is split into pieces. If this character completes several, the longest counts.
+    /// wherever pieces are split. If this character completes several, the longest is reported.
     pub fn push(&mut self, piece: &str) -> Released {
         let patterns = &self.stops.0;
         let before = self.held.len();

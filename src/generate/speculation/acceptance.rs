@@ -1,4 +1,4 @@
-//! The share of a drafter's drafts that are right.
+//! Measures the share of right drafts.
 
 use super::DRAFTS_MAX;
 use crate::Token;
@@ -8,7 +8,7 @@ const PRIOR: f64 = 0.7;
 /// The number of drafts over which the share is averaged.
 const MEMORY: f64 = 16.0;
 
-/// The share of right drafts at each depth.
+/// The share of right drafts at each depth, averaged over recent drafts.
 #[derive(Clone, Debug)]
 pub struct Acceptance {
     /// The last drafts, and the number of tokens of the text before them.
@@ -24,7 +24,7 @@ impl Default for Acceptance {
 }
 
 impl Acceptance {
-    /// Forgets the last drafts, which nothing will follow.
+    /// Drops the last drafts without counting them.
     pub fn forget(&mut self) {
         self.drafts.clear();
     }
@@ -48,7 +48,7 @@ impl Acceptance {
         }
     }
 
-    /// Returns the share of right drafts at a depth, of those after right ones.
+    /// Returns the share of right drafts at a depth, among drafts with only right ones before them.
     pub fn share(&self, depth: usize) -> f64 {
         self.right.get(depth).copied().unwrap_or(0.0)
     }
@@ -64,14 +64,14 @@ mod tests {
         let mut text = vec![1, 2];
         for _ in 0..100 {
             acceptance.drafted(&text, &[7, 8, 9]);
-            // The second draft is wrong, so the third says nothing.
+            // The second draft is wrong, so the third proves nothing.
             text.extend([7, 5]);
             acceptance.follow(&text);
         }
         let [first, second, third] = [0, 1, 2].map(|depth| acceptance.share(depth));
         assert!(first > 0.99 && second < 0.01, "{first}, {second}");
         assert_eq!((third, acceptance.share(DRAFTS_MAX)), (PRIOR, 0.0));
-        // Drafts count once, and forgotten ones not at all.
+        // Drafts are counted once. Forgotten drafts are not counted.
         acceptance.follow(&text);
         acceptance.drafted(&text, &[7]);
         acceptance.forget();

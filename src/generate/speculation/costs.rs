@@ -7,10 +7,10 @@ const ROW: f64 = 0.35;
 /// The weight of a new measurement.
 const NEW: f64 = 1.0 / 8.0;
 /// Maximum ratio of a measurement to the estimate. It bounds the effect of passes during which the
-/// processor was busy with something else.
+/// processor was busy with other work.
 const OUTLIER: f64 = 2.0;
-/// The number of passes after which a measurement is forgotten. Slow numbers of rows are then tried
-/// again, and estimates follow the length of the context.
+/// The number of passes after which a measurement is forgotten. Then slow row counts are tried
+/// again, and estimates adapt to the length of the context.
 const MEMORY: usize = 256;
 
 /// The time of a pass by its number of rows, counted over all sequences.

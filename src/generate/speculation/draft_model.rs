@@ -1,4 +1,4 @@
-//! A draft model: a smaller one with the same vocabulary.
+//! A draft model: a smaller model with the same vocabulary.
 
 use std::{
     mem,
@@ -74,7 +74,7 @@ pub struct DraftModel {
     /// The vocabulary size of the model that the drafts are for.
     vocabulary: usize,
     acceptance: Acceptance,
-    /// Set when the session's memory is too small for this text: there are no drafts.
+    /// Set when the session's KV cache has no room for this text. There are then no drafts.
     crowded: bool,
 }
 
@@ -91,7 +91,7 @@ impl DraftModel {
         Ok(DraftModel { session, sequence, vocabulary, acceptance, crowded: false })
     }
 
-    /// Returns a drafter for another text, which shares the threads and buffers.
+    /// Returns a drafter for another text. It shares the threads and buffers of this one.
     pub fn beside(&self) -> Self {
         let session = self.session.clone();
         let mut sequence = self.sequence.clone();
@@ -100,8 +100,8 @@ impl DraftModel {
         DraftModel { session, sequence, acceptance, crowded: false, ..*self }
     }
 
-    /// Computes with the session, which holds the sequence of this text meanwhile. If the memory is
-    /// full, this text leaves its share to others.
+    /// Runs `compute` on the session, with the sequence of this text. If the KV cache is full,
+    /// drops this sequence to make room for others.
     fn with_session(
         &mut self,
         compute: impl FnOnce(&mut Session) -> Result<(), model::Error>,
@@ -119,8 +119,8 @@ impl DraftModel {
     }
 }
 
-/// Processes the part of `text` that the session lacks. Returns the token that follows; `None` if
-/// the text does not fit in the context, or `progress` stopped it.
+/// Processes the part of `text` that the session lacks. Returns the most likely next token; `None`
+/// if the text does not fit in the context, or `progress` stopped it.
 fn read(
     session: &mut Session,
     text: &[Token],

@@ -1,29 +1,41 @@
-//! Prompt lookup: the text so far is its own draft model.
+//! Prompt lookup: drafts what followed the same words earlier in the text.
 
 use super::{Drafter, Target, automaton::*};
 use crate::{Token, model::Error};
 
-/// Maximum indexed tokens, at up to 150 bytes each. For a longer text, the last half is indexed
-/// again.
+/// Maximum indexed tokens, at up to 150 bytes each. If a text becomes longer, only its last half
+/// stays in the index.
 const INDEXED_MAX: usize = 1 << 18;
 
 /// The number of classes of matches: 1 token, 2 and 3, 4 to 7, and so on.
 const CLASSES: usize = 8;
-/// The assumed share of right matches in each class, until the text shows it.
+/// The assumed share of right matches in each class, until it is measured.
 const PRIOR: [f64; CLASSES] = [0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.95];
 /// The number of matches over which the share is averaged.
 const MEMORY: f64 = 32.0;
 
-/// Drafts what followed the last earlier occurrence of the text's longest suffix.
+/// Drafts the tokens that followed the last earlier occurrence of the text's longest suffix.
 ///
-/// Its chance is the share of right matches among earlier ones of that length, in the prompt and in
-/// the answer.
+/// The chance of a draft is measured: the share of right matches among earlier matches of the same
+/// length.
+///
+/// ```
+/// use rope_cpu::generate::speculation::{Drafter, Lookup};
+///
+/// let mut lookup = Lookup::default();
+/// let text = [1, 2, 3, 4, 5, 9, 2, 3];
+/// lookup.follow(&text);
+/// let mut drafts = Vec::new();
+/// lookup.draft(&text, 2, None, &mut drafts)?;
+/// assert_eq!(drafts, [4, 5]); // "2, 3" was followed by "4, 5" before
+/// # Ok::<(), rope_cpu::model::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Lookup {
     automaton: SuffixAutomaton,
     /// The followed text.
     text: Vec<Token>,
-    /// The number of first tokens outside of the index.
+    /// The number of tokens at the start of the text that are not indexed.
     skipped: usize,
     found: Option<Match>,
     /// The share of right matches in each class.
@@ -83,7 +95,7 @@ impl Drafter for Lookup {
         drafts: &mut Vec<Token>,
     ) -> Result<(), Error> {
         let Some(found) = self.found else { return Ok(()) };
-        // Behind the last token, the drafts themselves follow.
+        // Past the last token, the drafts themselves continue the text.
         let from = self.skipped + found.end;
         for i in from..from + count {
             drafts.push(if i < text.len() { text[i] } else { drafts[i - text.len()] });

@@ -1,4 +1,5 @@
-//! The model's own predictor: a layer that predicts the token after the next one, or an assistant.
+//! Multi-token prediction: a layer of the model, or an assistant, predicts the token after the next
+//! one.
 
 use super::{Drafter, Target, acceptance::Acceptance, draft_likeliest};
 use crate::{
@@ -7,9 +8,9 @@ use crate::{
 };
 
 /// Drafts the most likely tokens by the model's predictor
-/// ([`Config::predictor`](crate::model::Config)) or its [`Assistant`](crate::model::Assistant). The
-/// engine must have [`Options::predict`](crate::model::Options) or `assistant`; without these there are
-/// no drafts.
+/// ([`Config::predictor`](crate::model::Config)) or by its [`Assistant`](crate::model::Assistant).
+/// The engine must be created with [`Options::predict`](crate::model::Options) or `assistant`.
+/// Otherwise there are no drafts.
 ///
 /// ```no_run
 /// use rope_cpu::{

@@ -1,4 +1,4 @@
-//! The model itself as a source of drafts.
+//! Self-speculation: the model drafts for itself, with sparse attention.
 
 use super::{Drafter, Target, acceptance::Acceptance, draft_likeliest};
 use crate::{
@@ -6,13 +6,14 @@ use crate::{
     model::{self, Engine},
 };
 
-/// Drafts the most likely tokens of the model itself, with sparse attention: self-speculation. The
-/// engine must have [`Options::sparse_attention`](crate::model::Options), such as
-/// [`SparseAttention::for_drafts`](crate::model::SparseAttention::for_drafts); without it there are
+/// Drafts the most likely tokens of the model itself, with sparse attention. The engine must be
+/// created with [`Options::sparse_attention`](crate::model::Options), such as
+/// [`SparseAttention::for_drafts`](crate::model::SparseAttention::for_drafts). Otherwise there are
 /// no drafts.
 ///
-/// A draft reads all weights and a part of the KV cache. So it pays only where the keys and values of
-/// a sequence take more bytes than the weights: in models without grouped queries, deep in a context.
+/// A draft reads all weights and a part of the KV cache. So it pays only if the keys and values of
+/// a sequence take more bytes than the weights. That is the case for models without grouped
+/// queries, deep in a context.
 ///
 /// ```no_run
 /// use rope_cpu::{
