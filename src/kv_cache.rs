@@ -1,17 +1,20 @@
 //! The KV cache: keys and values of past tokens, in pages of 256 positions.
 //!
-//! A [`Pool`] owns the memory of all pages, which have the shape of their layer. Each sequence has a
-//! `PageTable` with a list of pages for each layer, unless a layer shares the pages of an earlier
-//! one. So memory grows with use, and a layer with a sliding window frees the pages that have left
-//! the window. Tables share pages: a clone costs no memory until one of the tables writes. In a page
-//! the positions of one head are contiguous, so that attention reads consecutive memory. Keys are in
-//! halves order (element `i` rotates with `i + n/2`), stored after or before rotation.
+//! A [`Pool`] owns the memory of all pages. Each sequence has a `PageTable`, with a list of pages
+//! for each layer that stores keys and values. A layer may share the pages of an earlier layer
+//! instead.
 //!
-//! Pages may have summaries of their keys, for sparse attention. These are neither saved nor moved, but
-//! computed again.
+//! Memory grows with use, and a layer with a sliding window frees the pages that have left the
+//! window. Tables share pages: a clone costs no memory until one of the tables writes. In a page,
+//! the positions of one head are contiguous, so attention reads consecutive memory. Keys are stored
+//! before or after rotation, in halves order: element `i` rotates with `i + n/2`.
 //!
-//! Recurrent layers have a state in place of pages. A sequence returns to any length that its pages
-//! hold, or, with recurrent layers, to the lengths for which it has kept states.
+//! With sparse attention, pages also have summaries of their keys. Summaries are not saved or
+//! moved, but computed again.
+//!
+//! Recurrent layers have states instead of pages. A sequence can rewind to any length that its
+//! pages still hold. With recurrent layers, it can rewind only to lengths with a snapshot of the
+//! state.
 
 mod page;
 mod pool;

@@ -17,7 +17,7 @@ use crate::{
     threads::{Claim, Memory, Phase, Phased, Threads},
 };
 
-/// The positions that one task stores. Their rows fill whole lines with every cache type.
+/// The positions that one task stores. Their rows fill whole cache lines with every cache type.
 pub const TASK_POSITIONS: usize = 16;
 /// The number of tasks for each head of a page.
 pub const TASKS: usize = PAGE / TASK_POSITIONS;
@@ -66,7 +66,7 @@ impl Shape {
         if self.summaries { all } else { 0 }
     }
 
-    /// Returns the types of keys, and of values unless these are a part of keys.
+    /// Returns the types of keys and values; one type if values are a part of keys.
     fn halves(&self) -> impl Iterator<Item = CacheType> + Clone + use<> {
         [self.keys].into_iter().chain(self.values)
     }
@@ -82,7 +82,7 @@ pub struct Page {
     keys: Half,
     /// `None` if values are a part of keys.
     values: Option<Half>,
-    /// (heads, [`SUMMARIES`], summary bytes), or empty. They follow from the keys.
+    /// (heads, [`SUMMARIES`], summary bytes), or empty. Summaries are computed from the keys.
     summaries: Phased<CacheLine>,
 }
 
@@ -142,8 +142,8 @@ impl Page {
         self.keys.rows(phase, heads)
     }
 
-    /// Returns the values of some heads, or the keys that they are a part of, in a phase in which no
-    /// worker stores values.
+    /// Returns the values of some heads, in a phase in which no worker stores values. If values are
+    /// a part of keys, returns the keys.
     pub fn values<'p>(&'p self, phase: &'p Phase<'_>, heads: Range<usize>) -> CacheRows<'p> {
         self.values.as_ref().unwrap_or(&self.keys).rows(phase, heads)
     }
@@ -162,7 +162,7 @@ impl Page {
         cast_slice_mut(self.summaries.write(claim, summary_bytes(dim) / size_of::<CacheLine>()))
     }
 
-    /// Returns the keys, and the values unless these are a part of keys.
+    /// Returns the keys and the values; only the keys if values are a part of them.
     fn halves(&self) -> impl Iterator<Item = &Half> {
         [&self.keys].into_iter().chain(&self.values)
     }
@@ -195,8 +195,8 @@ impl Page {
         });
     }
 
-    /// Copies the keys and values at `from` in another page to the positions from `to` on, and all
-    /// summaries if these are all positions.
+    /// Copies the keys and values at `from` in another page to the positions from `to` on. If these
+    /// are all positions, copies the summaries as well.
     pub fn copy(&self, team: &Threads, other: &Page, from: Range<usize>, to: usize) {
         team.step(|worker| {
             let Some(phase) = worker.phase(1) else { return };
@@ -225,7 +225,8 @@ impl Page {
         self.keys.store(cpu, claim, position, key);
     }
 
-    /// Stores the value of a position, unless values are a part of keys; see [`Page::store_key`].
+    /// Stores the value of a position like [`Page::store_key`]. Does nothing if values are a part
+    /// of keys.
     pub fn store_value(&self, cpu: Cpu, claim: &mut Claim<'_>, position: usize, value: &[f32]) {
         if let Some(values) = &self.values {
             values.store(cpu, claim, position, value);

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{platform::memory::Refused, rope::Visibility, threads::Threads};
 
-/// An error for a pool that has no memory left.
+/// An error for a pool without free memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Full {
     /// The pool's limit is reached.
@@ -31,14 +31,25 @@ pub enum Full {
     Refused(#[from] Refused),
 }
 
-/// The memory of all pages. Clones share it.
+/// The memory of all pages of an [`Engine`](crate::model::Engine). Clones share it.
+///
+/// ```no_run
+/// use rope_cpu::{model::Model, rope::Flags};
+///
+/// let model = Model::open("model.gguf")?;
+/// let mut session = model.session(&Flags::default(), 4096)?;
+/// let (engine, sequence) = session.parts();
+/// let pool = engine.pool();
+/// println!("{} of {} bytes in use", pool.used_bytes(), pool.limit_bytes());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Pool(Arc<Shared>);
 
 struct Shared {
     /// The distinct shapes of pages.
     shapes: Vec<Shape>,
-    /// The layers with pages of their own.
+    /// The layers that store keys and values.
     stores: Vec<Store>,
     /// The floats of each buffer of a state.
     buffers: Vec<usize>,
@@ -61,7 +72,7 @@ pub enum LayerPages {
     SharedWith(usize),
 }
 
-/// The pages of a layer that has its own.
+/// The pages of a layer that stores keys and values.
 #[derive(Clone, Copy)]
 pub struct Store {
     /// The index of the pages' shape.
@@ -79,7 +90,7 @@ struct Pages {
     used_bytes: usize,
 }
 
-/// A page that tables hold. When the last of them drops it, it returns to its pool.
+/// A page that one or more tables hold. It returns to its pool when the last table drops it.
 pub struct PooledPage {
     /// `None` only while it is dropped.
     page: Option<Page>,
@@ -88,7 +99,7 @@ pub struct PooledPage {
     pool: Pool,
 }
 
-/// A state that tables hold. When the last of them drops it, it returns to its pool.
+/// A state that one or more tables hold. It returns to its pool when the last table drops it.
 pub struct PooledState {
     /// `None` only while it is dropped.
     state: Option<State>,
@@ -96,9 +107,8 @@ pub struct PooledState {
 }
 
 impl Pool {
-    /// Creates a pool for layers with these pages. In the state of a sequence, each has up to two
-    /// buffers, with the numbers of floats in `states`. At most `limit` bytes of all shapes are in use
-    /// at a time.
+    /// Creates a pool for layers with these pages. `states` has the number of floats of each state
+    /// buffer; a layer has up to two. At most `limit` bytes are in use at a time.
     pub(crate) fn new(
         layers: impl IntoIterator<Item = LayerPages>,
         states: impl IntoIterator<Item = [usize; 2]>,
@@ -135,7 +145,7 @@ impl Pool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Returns the layers with pages of their own.
+    /// Returns the layers that store keys and values.
     pub(super) fn stores(&self) -> &[Store] {
         &self.0.stores
     }
@@ -165,7 +175,7 @@ impl Pool {
         &self.0.shapes[store.shape]
     }
 
-    /// Returns the bytes of a page, on average over the layers with pages of their own.
+    /// Returns the average bytes of a page, over the layers that store keys and values.
     pub fn page_bytes(&self) -> usize {
         let stores = self.stores();
         let all: usize = stores.iter().map(|store| self.shape_of(store).page_bytes()).sum();
@@ -177,12 +187,12 @@ impl Pool {
         self.pages().used_bytes
     }
 
-    /// Returns the maximum bytes in use at a time.
+    /// Returns the maximum bytes in use.
     pub fn limit_bytes(&self) -> usize {
         self.0.limit
     }
 
-    /// Returns the bytes of all pages and states, free ones included.
+    /// Returns the allocated bytes: all pages and states, including free ones.
     pub fn bytes(&self) -> usize {
         self.pages().bytes(&self.0)
     }
@@ -261,8 +271,8 @@ impl Pages {
         self.used_bytes + free + self.free_states.len() * shared.state_bytes()
     }
 
-    /// Makes room for `needed` bytes: `counts` pages of each shape and `states` states. Drops free
-    /// pages and states that keep new ones from fitting.
+    /// Makes room for `needed` bytes: `counts` pages of each shape and `states` states. Frees
+    /// unused pages and states if new ones would not fit otherwise.
     ///
     /// # Errors
     /// If the limit is too small.
@@ -296,7 +306,7 @@ impl Pages {
     }
 }
 
-/// Drops free pages or states of these `bytes` each that exceed the limit, but not `count` of them.
+/// Drops free pages or states of `bytes` each until the excess is gone, but keeps `count` of them.
 fn drop_free<T>(free: &mut Vec<T>, count: usize, bytes: usize, excess: &mut usize) {
     let dropped = free.len().saturating_sub(count).min(excess.div_ceil(bytes.max(1)));
     free.truncate(free.len() - dropped);

@@ -9,7 +9,7 @@ use crate::{platform::memory::filled, threads::Threads};
 
 impl PageTable {
     /// Writes the pages that the token at `len` and later ones attend to, and the states of these
-    /// lengths. Pages that the table does not have are skipped; see [`PageTable::rewind_point`].
+    /// lengths. Skips pages that the table does not have; see [`PageTable::rewind_point`].
     ///
     /// # Errors
     /// If `to` cannot be written.
@@ -20,7 +20,7 @@ impl PageTable {
         states: &[usize],
         to: &mut impl Write,
     ) -> io::Result<()> {
-        // A page is copied first, so that the team does not wait for the file.
+        // Copy a page first, so that the workers do not wait for the file.
         let mut copy = Vec::new();
         for (store, pages) in self.pool.stores().iter().zip(&self.stores) {
             for i in store.needed_pages(len) {
@@ -97,8 +97,8 @@ impl PageTable {
         })
     }
 
-    /// Returns whether a file of `len` positions can have the states of these lengths, in ascending
-    /// order: a few if layers are recurrent, the last one of `len` itself.
+    /// Returns whether a file of `len` positions can have states of these lengths, in ascending
+    /// order. Only recurrent layers have states; there are a few, and the last one is at `len`.
     pub fn can_have(&self, len: usize, states: &[usize]) -> bool {
         if !self.pool.has_states() || len == 0 {
             return states.is_empty();

@@ -1,8 +1,8 @@
 //! The states of recurrent layers in one sequence.
 //!
-//! A state belongs to a length of the sequence, and cannot be taken back to an earlier one. So the
-//! sequence keeps snapshots. A step reads the state before it and writes new ones, so that a step
-//! that fails changes nothing, and clones share snapshots.
+//! A state belongs to one length of the sequence, and cannot be rewound to an earlier length. So the
+//! sequence keeps snapshots. A step reads the state before it and writes new states, so a failed
+//! step changes nothing, and clones share snapshots.
 
 use std::{
     ops::Range,
@@ -19,7 +19,8 @@ use crate::{
 const SNAPSHOT_BYTES: usize = 256 << 20;
 const SNAPSHOTS_MIN: usize = 8;
 const SNAPSHOTS_MAX: usize = 64;
-/// The bytes of the states of a step that may be removed in part, without its last token.
+/// Maximum bytes of the states that make tokens of a step removable. The state after its last token
+/// is not counted.
 const REMOVABLE_BYTES: usize = 128 << 20;
 const REMOVABLE_MAX: usize = 15;
 
@@ -95,8 +96,8 @@ pub struct Points {
     pub first: bool,
     /// The lengths with snapshots that are kept for later.
     pub kept: Vec<usize>,
-    /// The length shortly before the end of a prompt. The next prompt often departs after it, so the
-    /// first snapshot from there on is among the last to be removed.
+    /// A length shortly before the end of a prompt. The next prompt often differs after it, so the
+    /// first snapshot from there on is removed late.
     pub before_end: Option<usize>,
 }
 
@@ -122,8 +123,8 @@ struct Point {
 }
 
 impl States {
-    /// Takes memory for the states that a step over the positions `start .. end` writes. If there is
-    /// not enough for snapshots, the step writes none.
+    /// Allocates the states that a step over the positions `start .. end` writes. If there is too
+    /// little memory for snapshots, the step writes none.
     ///
     /// # Errors
     /// If there is no memory for the states that the next step may need.
@@ -155,7 +156,7 @@ impl States {
         let point = |(len, state)| Point { len, kept: kept(&len), before_end: false, state };
         self.targets = lens.into_iter().zip(states).map(point).collect();
         if let Some(len) = points.before_end {
-            // If the prompt is very short, the one before it.
+            // For a very short prompt, take the state before it.
             let mut all = self.points.iter_mut().chain(&mut self.targets);
             if let Some(point) = all.find(|point| point.kept && point.len >= len) {
                 point.before_end = true;
@@ -169,8 +170,8 @@ impl States {
         self.targets.clear();
     }
 
-    /// Makes the states that a step has written the current ones. Removes snapshots if there are more
-    /// than `max`, but not the one at `retained`.
+    /// Makes the states that a step has written current. Keeps at most `max` snapshots, always
+    /// including the one at `retained`.
     pub fn commit(&mut self, max: usize, retained: usize) {
         if self.targets.is_empty() {
             return;
@@ -186,7 +187,7 @@ impl States {
         thin(&mut self.points, |point| point.len, rank, max);
     }
 
-    /// Returns the lengths of the last points up to `len` before prompts' ends, the latest first.
+    /// Returns the lengths of the last points before prompts' ends, up to `len`, latest first.
     fn before_ends(&self, len: usize) -> Vec<usize> {
         let points = self.points.iter().rev().filter(|point| point.before_end && point.len <= len);
         points.map(|point| point.len).take(HELD).collect()
@@ -223,11 +224,12 @@ impl States {
         }
     }
 
-    /// Returns the lengths up to `len` with a state in a file: a few snapshots, and the state of
-    /// `len` itself.
+    /// Returns the lengths up to `len` with states to save to a file: a few snapshots, and `len`
+    /// itself.
     ///
-    /// A conversation continues from `len`, or from the point before the last prompt's end if the
-    /// next prompt lacks the thoughts of the answer. So points within the last answer go first.
+    /// A conversation continues from `len`. If the next prompt lacks the reasoning of the answer,
+    /// it continues from the point before the last prompt's end. So points within the last answer
+    /// are removed first.
     pub fn lens_in_file(&self, len: usize) -> Vec<usize> {
         let mut lens: Vec<_> = self.lens().filter(|point| *point <= len).collect();
         let held = self.before_ends(len);
@@ -255,11 +257,11 @@ impl States {
 /// Maximum snapshots of a file, and the state of its length.
 pub const FILE_MAX: usize = 4;
 
-/// Maximum points before prompts' ends that are removed last. The other half of a file is for edits
-/// of earlier messages, and for conversations with the same first messages.
+/// The number of points before prompts' ends that are removed last. The other half of a file serves
+/// edits of earlier messages, and conversations with the same first messages.
 const HELD: usize = FILE_MAX / 2;
 
-/// The order in which points are removed: those of the first rank go first.
+/// The order of removal, first to last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     LastAnswer,
@@ -267,10 +269,10 @@ enum Rank {
     BeforeEnd,
 }
 
-/// Removes points until at most `max` are left that have a rank, the last one not counted. The lowest
-/// rank goes first. A text that departs from the sequence is computed again from the point before it.
-/// So the removed point of a rank is the one with the smallest gap, relative to its distance from the
-/// end.
+/// Removes ranked points until at most `max` are left, not counting the last point. The lowest rank
+/// goes first. A text that differs from the sequence is computed again from the point before the
+/// difference. So within a rank, the point with the smallest gap is removed, relative to its
+/// distance from the end.
 fn thin<P>(
     points: &mut Vec<P>,
     len: impl Fn(&P) -> usize,
@@ -347,7 +349,7 @@ mod tests {
             thin(&mut lens, |len| *len, |_| Some(Rank::Other), 12);
             assert!(lens.len() <= 13 && lens.last() == Some(&len));
         }
-        // Wherever a text departs, what is computed again is at most twice as long as what follows.
+        // Wherever a text differs, at most twice the rest of the text is computed again.
         let end = lens[lens.len() - 1];
         for departs in (0..end).step_by(100) {
             let from = lens.iter().rfind(|len| **len <= departs).copied().unwrap_or(0);

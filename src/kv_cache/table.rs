@@ -19,19 +19,18 @@ use crate::{
 pub(super) type Slot = Option<Arc<PooledPage>>;
 
 /// The memory of one sequence: for each layer that stores keys and values, the pages in order of
-/// their positions; and the states of recurrent layers.
+/// their positions, and the states of recurrent layers.
 ///
-/// A clone has the same pages and states. A page that several tables hold is copied before one of them writes
-/// to it.
+/// A clone shares the pages and states. A shared page is copied before a table writes to it.
 #[derive(Clone)]
 pub struct PageTable {
     pub(super) pool: Pool,
     /// The pages of each store of the pool, indexed by position / [`PAGE`].
     pub(super) stores: Vec<Vec<Slot>>,
     pub(super) states: States,
-    /// Number of first positions that stay in layers with a sliding window.
+    /// The number of positions at the start that stay in layers with a sliding window.
     kept: usize,
-    /// The number of first positions, in whole blocks, with summaries of their keys.
+    /// The number of positions at the start, in whole blocks, with summaries of their keys.
     summarized: usize,
 }
 
@@ -52,7 +51,7 @@ impl PageTable {
         &self.states
     }
 
-    /// Replaces the states by a copy from before some steps, to undo these.
+    /// Restores the states from a copy made before some steps, to undo these steps.
     pub fn set_states(&mut self, states: States) {
         self.states = states;
     }
@@ -80,8 +79,7 @@ impl PageTable {
         self.states.cancel();
     }
 
-    /// Makes the states that a step has written the current ones. The snapshot at `retained` is not
-    /// removed.
+    /// Makes the states that a step has written current. Keeps the snapshot at `retained`.
     pub fn commit(&mut self, retained: usize) {
         self.states.commit(snapshots_max(self.pool.state_bytes()), retained);
     }
@@ -135,9 +133,9 @@ impl PageTable {
         }
     }
 
-    /// Returns the nearest length up to `len` that the table can be truncated to. If layers are
-    /// recurrent, it has a state. It is 0 if a sliding window has already dropped keys that the next
-    /// token would attend to.
+    /// Returns the longest length up to `len` that the table can be truncated to. With recurrent
+    /// layers, that is a length with a state. It is 0 if a sliding window has already dropped keys
+    /// that the next token would attend to.
     pub fn rewind_point(&self, len: usize) -> usize {
         self.nearest(len, self.states.lens(), |len| {
             let mut stores = self.stores.iter().zip(self.pool.stores());
@@ -147,8 +145,8 @@ impl PageTable {
         })
     }
 
-    /// Returns the nearest length up to `len` of which the pages are there, and the state if layers
-    /// are recurrent; `states` are the lengths of all states in ascending order.
+    /// Returns the longest length up to `len` with all needed pages and, if layers are recurrent,
+    /// with a state. `states` are the lengths of all states in ascending order.
     pub(super) fn nearest(
         &self,
         len: usize,
@@ -161,7 +159,7 @@ impl PageTable {
         }
     }
 
-    /// Removes the positions from `len` on, which is a [`PageTable::rewind_point`].
+    /// Removes the positions from `len` on. `len` must be a [`PageTable::rewind_point`].
     pub fn truncate(&mut self, len: usize) {
         for pages in &mut self.stores {
             pages.truncate(len.div_ceil(PAGE));
@@ -170,26 +168,26 @@ impl PageTable {
         self.summarized = self.summarized.min(len / BLOCK * BLOCK);
     }
 
-    /// Returns the number of first positions with summaries of their keys.
+    /// Returns the number of positions at the start with summaries of their keys.
     pub fn summarized(&self) -> usize {
         self.summarized
     }
 
-    /// Records that a step has summarized all whole blocks of the first `len` positions.
+    /// Records that a step has summarized all whole blocks up to `len`.
     pub fn set_summarized(&mut self, len: usize) {
         self.summarized = len / BLOCK * BLOCK;
     }
 
-    /// Keeps the first `positions` in every layer from now on, so that [`PageTable::shift`] can move
-    /// them into a sliding window again. Returns whether a sequence of `len` positions still has
-    /// all of them.
+    /// From now on, keeps the first `positions` in every layer, so that [`PageTable::shift`] can
+    /// move them back into a sliding window. Returns whether a sequence of `len` positions still
+    /// has all of them.
     pub fn keep(&mut self, positions: usize, len: usize) -> bool {
         self.kept = positions;
         let pages = 0..positions.min(len).div_ceil(PAGE);
         self.stores.iter().all(|layer| layer[pages.clone()].iter().all(Option::is_some))
     }
 
-    /// Removes `pages` pages of positions after the kept ones. Later positions move down by as
+    /// Removes `pages` pages of positions after the kept positions. Later positions move down by as
     /// many; their stored bits do not change.
     ///
     /// # Errors
@@ -215,14 +213,14 @@ impl PageTable {
         Ok(())
     }
 
-    /// Copies the keys and values at `from` in another table of the pool to the positions from `to` on,
-    /// which must be [reserved](PageTable::reserve). Their stored bits do not change. Positions without a
-    /// page in the other table are left out.
+    /// Copies the keys and values at `from` in another table of the pool to the positions from `to`
+    /// on, which must be [reserved](PageTable::reserve). Their stored bits do not change. Skips
+    /// positions that have no page in the other table.
     pub fn copy(&self, team: &Threads, source: &PageTable, from: Range<usize>, to: usize) {
         for (pages, sources) in self.stores.iter().zip(&source.stores) {
             let (mut from, mut to) = (from.clone(), to);
             while !from.is_empty() {
-                // Up to the end of a page, there or here.
+                // Stop at the end of a page in either table.
                 let (there, here) = (from.start % PAGE, to % PAGE);
                 let count = from.len().min(PAGE - there).min(PAGE - here);
                 let page = pages.get(to / PAGE).and_then(Option::as_ref);
@@ -414,7 +412,7 @@ mod tests {
                 let moved = if position < kept { position } else { position + 256 };
                 assert_eq!(rows(&table, &team, position), before[moved], "{kept}: {position}");
             }
-            // The fork has not shifted, and only a partly kept page was copied.
+            // The fork has not shifted, so only a partly kept page was copied.
             for (position, before) in before.iter().enumerate() {
                 assert_eq!(&rows(&fork, &team, position), before, "{kept}: {position}");
             }
@@ -471,7 +469,7 @@ mod tests {
         let mut fork = table.clone();
         assert_eq!(pages(&table), 3);
         let before: Vec<_> = (0..700).map(|position| rows(&table, &team, position)).collect();
-        // The third page is written by the fork; the first two stay shared.
+        // The fork writes to the third page; the first two stay shared.
         fork.reserve(&team, 700, 900).unwrap();
         assert_eq!(pages(&table), 3 + 2);
         for page in fork.stores[0][2..].iter().flatten() {
@@ -480,7 +478,7 @@ mod tests {
         for (position, before) in before.iter().enumerate() {
             assert_eq!(&rows(&table, &team, position), before, "{position}");
         }
-        // A page that nobody shares any more is not copied.
+        // A page that is no longer shared is not copied.
         drop(table);
         fork.reserve(&team, 900, 950).unwrap();
         assert_eq!(fork.pool.used_bytes(), 4 * fork.pool.page_bytes());
