@@ -1,9 +1,11 @@
 //! Chooses the next token from the logits, with llama.cpp's samplers, by default in its order.
 //!
-//! First the biases are added. Then a chain of sampler stages ([`SAMPLERS`]) runs: each one changes
-//! or narrows the candidates that the previous one left. Then a token is drawn. Mirostat replaces
-//! the chain except for the temperature. Equal logits are ordered by token, so that the same
-//! logits, settings and seed always give the same tokens.
+//! Biases are added to the logits first. Then a chain of samplers ([`SAMPLERS`]) runs: each one
+//! changes or removes some of the remaining candidates. Then a token is drawn. Mirostat replaces
+//! the whole chain except the temperature.
+//!
+//! Equal logits are ordered by token. So the same logits, settings and seed always give the same
+//! tokens.
 
 mod candidates;
 pub mod dry;
@@ -43,7 +45,7 @@ use mirostat::Mirostat;
 use stage::Stage;
 use temperature::Temperature;
 
-/// The samplers, in llama.cpp's order of use, and those that it lacks.
+/// The samplers in llama.cpp's order, and samplers that llama.cpp lacks.
 pub static SAMPLERS: [&StageKind; 10] = [
     &penalties::SAMPLER,
     &dry::SAMPLER,
@@ -82,8 +84,8 @@ pub enum Error {
     },
 }
 
-/// Chooses tokens: a chain of samplers, the last tokens for penalties, and the state of the random
-/// numbers.
+/// Chooses tokens. It holds the chain of samplers, the last tokens for penalties, and the state of
+/// the random numbers.
 ///
 /// ```
 /// use rope_cpu::sample::{Sampler, Settings, temperature::TEMPERATURE};
@@ -104,7 +106,7 @@ pub struct Sampler {
     bias: Vec<(Token, f32)>,
     stages: Vec<Box<dyn Stage>>,
     mirostat: Option<Mirostat>,
-    // Both are allocated by the first choice, then reused.
+    // Allocated by the first choice, then reused.
     adjusted: Vec<f32>,
     candidates: Candidates,
 }
@@ -140,17 +142,17 @@ impl Sampler {
         })
     }
 
-    /// Returns the seed in use: the one in the settings, or the one from the system.
+    /// Returns the seed in use: from the settings, or from the system if they have none.
     pub fn seed(&self) -> u32 {
         self.seed
     }
 
-    /// Adds a token to the text, whether it was read or generated.
+    /// Adds a token of the prompt or the answer. Penalties apply to it from now on.
     pub fn accept(&mut self, token: Token) {
         self.stages.iter_mut().for_each(|stage| stage.accept(token));
     }
 
-    /// Removes all tokens, for a new text. The state of the random numbers is kept.
+    /// Removes all tokens, to start a new text. Keeps the state of the random numbers.
     pub fn forget(&mut self) {
         self.stages.iter_mut().for_each(|stage| stage.forget());
         self.mirostat.iter_mut().for_each(Mirostat::forget);
@@ -181,7 +183,8 @@ impl Sampler {
         self.candidates.as_slice()
     }
 
-    /// Returns the candidates left by all samplers, with their probabilities.
+    /// Returns the candidates that remain after all samplers, with their probabilities. Use it to
+    /// inspect the distribution without drawing a token.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The list of tokens that may still be chosen, in a buffer that is reused.
+//! The list of tokens that can still be chosen, in a reused buffer.
 
 use std::cmp::Ordering;
 
@@ -16,7 +16,7 @@ pub struct Candidate {
     pub probability: f32,
 }
 
-/// Compares candidates: the likelier comes first, of equals the lower token.
+/// Orders candidates by logit, highest first. Equal logits are ordered by token.
 fn order(a: &Candidate, b: &Candidate) -> Ordering {
     b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
 }
@@ -79,9 +79,9 @@ impl Candidates {
         }
     }
 
-    /// Returns how many first candidates have probabilities that sum to `enough`, within the first
-    /// `most`. The sum is an f32, as in llama.cpp, so that the same tokens are kept at the
-    /// boundary.
+    /// Returns the number of candidates, from the start, until `enough` accepts the sum of their
+    /// probabilities; `None` if the first `most` do not suffice. The sum is an f32, as in
+    /// llama.cpp, so that the same tokens are kept at the boundary.
     pub fn prefix(&self, most: usize, enough: impl Fn(f32) -> bool) -> Option<usize> {
         let mut sum = 0.0;
         let reached = self.list[..most].iter().position(|c| {

@@ -21,7 +21,7 @@ use crate::{
     tokenizer::{Ends, Special, Tokenizer},
 };
 
-/// The texts that stop a repetition by default.
+/// The default sequence breakers: texts that end a repetition.
 pub const BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
 
 /// The penalty for continuing a repetition of the allowed length; 0 for no penalty.
@@ -97,12 +97,12 @@ pub(super) static SAMPLER: StageKind = StageKind {
     },
 };
 
-/// The tokens that spell a sequence breaker, a text that stops a repetition: the first token and
-/// the others.
+/// The tokens of a sequence breaker: the first token and the others. A sequence breaker is a text
+/// that ends a repetition.
 pub type Breaker = (Token, Vec<Token>);
 
-/// Returns all ways to spell one of `texts` with tokens. One token may contain the text, or end
-/// with its start and be followed by the tokens of the rest.
+/// Returns all ways to spell `texts` with tokens. One token may contain the text. Or a token may
+/// end with the start of the text, and the following tokens spell the rest.
 pub fn breakers(tokenizer: &Tokenizer, texts: &[String]) -> Vec<Breaker> {
     let mut given = HashSet::new();
     let texts = texts.iter().filter(|text| !text.is_empty() && given.insert(text.as_str()));
@@ -165,7 +165,7 @@ struct Dry {
     base: f32,
     allowed_length: usize,
     last_n: usize,
-    /// The other tokens of each breaker, by its first token.
+    /// Each breaker's other tokens, by its first token.
     breakers: HashMap<Token, Vec<Vec<Token>>>,
     /// The last tokens, the newest first.
     recent: VecDeque<Token>,
@@ -199,8 +199,8 @@ impl Stage for Dry {
 }
 
 impl Dry {
-    /// Finds the repetitions. For each token that followed an earlier occurrence of the text's
-    /// suffix, the length of the longest such suffix counts.
+    /// Finds the repetitions. Several suffixes of the text may have occurred before the same token;
+    /// the longest counts.
     fn look_back(&mut self) -> &Self {
         self.lengths.clear();
         let recent = self.recent.make_contiguous();
@@ -235,12 +235,12 @@ fn since_breaker(recent: &[Token], breakers: &HashMap<Token, Vec<Vec<Token>>>) -
     recent.iter().enumerate().find_map(longest_at).unwrap_or(recent.len())
 }
 
-/// Computes for each position the number of tokens from there on that equal those from the start
-/// (the Z-function; its first value is left at 0). Takes time linear in the number of tokens.
+/// Computes for each position how many tokens from there on equal the tokens from the start. This
+/// is the Z-function, in linear time. The first value stays 0.
 fn common_prefixes(tokens: &[Token], lengths: &mut Vec<usize>) {
     lengths.clear();
     lengths.resize(tokens.len(), 0);
-    // The range that reaches farthest of those known to equal the start.
+    // The range that reaches farthest among the ranges known to equal the start.
     let (mut left, mut right) = (0, 0);
     for i in 1..tokens.len() {
         let known = if i < right { lengths[i - left].min(right - i) } else { 0 };

@@ -7,10 +7,10 @@ use crate::{
 };
 
 impl Settings {
-    /// Returns the file's settings, with the defaults for keys that it lacks.
+    /// Returns the settings that the file recommends, with defaults for missing keys.
     ///
-    /// Unknown samplers are left out ([`unknown_samplers`]). The key of a setting that is
-    /// `overridden` is not read.
+    /// Skips unknown samplers: see [`unknown_samplers`]. Does not read the key of a setting that is
+    /// `overridden`.
     ///
     /// # Errors
     ///

@@ -1,9 +1,18 @@
-//! The probabilities of tokens that are reported with an answer.
+//! Probabilities of tokens, reported with an answer.
 
 use super::Candidate;
 use crate::Token;
 
-/// The probabilities of a generated token and of the likeliest ones.
+/// The probabilities of a generated token and of the most likely alternatives.
+///
+/// ```
+/// use rope_cpu::sample::Probabilities;
+///
+/// let probabilities = Probabilities::of_logits(&[0.0, 2.0, 1.0], 2, 1);
+/// assert_eq!(probabilities.chosen.token, 2);
+/// assert_eq!(probabilities.top[0].token, 1);
+/// assert!(probabilities.top[0].value > probabilities.chosen.value);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Probabilities {
     /// The generated token.
@@ -24,7 +33,7 @@ pub struct Likelihood {
 }
 
 impl Probabilities {
-    /// Returns the logarithms of the probabilities by the logits of the model alone.
+    /// Computes log probabilities from the model's logits, before any sampler.
     pub fn of_logits(logits: &[f32], chosen: Token, top: usize) -> Self {
         let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let sum: f64 = logits.iter().map(|logit| f64::from(logit - max).exp()).sum();
@@ -49,7 +58,7 @@ impl Probabilities {
         }
     }
 
-    /// Returns the probabilities of the candidates that all samplers have left.
+    /// Takes the probabilities from the candidates that all samplers have left.
     pub fn of_candidates(candidates: &[Candidate], chosen: Token, top: usize) -> Self {
         let mut all: Vec<_> = candidates
             .iter()

@@ -3,12 +3,22 @@
 use super::Error;
 use crate::settings::{Parameter, Setting, Value, Values};
 
-/// A setting of a sampler: a number with a default.
+/// A setting of a sampler: a number with a name, a default and a range.
+///
+/// ```
+/// use rope_cpu::sample::{Settings, temperature::TEMPERATURE};
+///
+/// assert_eq!(TEMPERATURE.default(), 0.8);
+/// let value = TEMPERATURE.parse("0.2")?;
+/// let settings = Settings::default().with(&TEMPERATURE, value);
+/// assert!(TEMPERATURE.parse("-x").is_err());
+/// # Ok::<(), rope_cpu::sample::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct SamplerSetting {
     /// The name, the description and the default.
     pub parameter: Parameter,
-    /// The last part of the key in `general.sampling` with which a file recommends a value.
+    /// The key in `general.sampling` of a model file that recommends a value.
     pub key: Option<&'static str>,
     pub(super) range: Range,
     pub(super) no_effect: fn(&Values) -> Option<&'static str>,
@@ -49,7 +59,7 @@ impl Range {
 }
 
 impl SamplerSetting {
-    /// Creates a setting that only a user can give, and that always has an effect.
+    /// Creates a setting that only users set, and that always has an effect.
     pub(super) const fn new(
         name: &'static str,
         default: f64,
@@ -68,7 +78,7 @@ impl SamplerSetting {
         }
     }
 
-    /// Adds further sentences.
+    /// Adds sentences to the help.
     pub(super) const fn details(self, details: &'static str) -> Self {
         SamplerSetting { parameter: self.parameter.details(details), ..self }
     }
@@ -93,7 +103,7 @@ impl SamplerSetting {
         SamplerSetting { key: Some(key), ..self }
     }
 
-    /// Adds a function for the reason why the setting has no effect with the values in use. The
+    /// Adds a function that returns why the setting has no effect with the values in use. The
     /// reason continues the sentence "... has no effect".
     pub(super) const fn no_effect(self, no_effect: fn(&Values) -> Option<&'static str>) -> Self {
         SamplerSetting { no_effect, ..self }
@@ -109,7 +119,7 @@ impl SamplerSetting {
         self.range.expected()
     }
 
-    /// Returns the value if none is given.
+    /// Returns the default.
     pub fn default(&self) -> f64 {
         self.parameter.default.unwrap_or_default()
     }
@@ -130,12 +140,12 @@ impl SamplerSetting {
         }
     }
 
-    /// Returns the value or the default of a setting that is a number of things; 0 if it is negative.
+    /// Returns a count: the value or the default, or 0 if it is negative.
     pub(super) fn count(&self, values: &Values) -> usize {
         usize::try_from(self.whole(values)).unwrap_or(0)
     }
 
-    /// Returns the value or the default of a setting that is a number of last tokens; -1 are all.
+    /// Returns a number of last tokens: the value or the default; -1 means all.
     pub(super) fn last(&self, values: &Values) -> usize {
         usize::try_from(self.whole(values)).unwrap_or(usize::MAX)
     }

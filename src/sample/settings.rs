@@ -23,15 +23,15 @@ use crate::{
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The seed of the draws; `None` takes a random one from the system.
+    /// The seed of the random numbers; `None` takes one from the system.
     pub seed: Option<u32>,
     /// The chain. A sampler that is not in it has no effect.
     pub samplers: Order,
-    /// The values that are added to the logits of tokens before all samplers.
+    /// Values to add to the logits of tokens, before all samplers.
     pub logit_bias: Vec<(Token, f32)>,
-    /// The texts that stop a repetition for DRY ([`breakers`](super::breakers)).
+    /// The sequence breakers of DRY, as [`breakers`](super::breakers) returns them.
     pub dry_breakers: Arc<[Breaker]>,
-    /// The values of the samplers' settings ([`settings`]) that are given.
+    /// The given values of the samplers' [`settings`]. The others have their defaults.
     pub values: Values,
 }
 
@@ -47,7 +47,7 @@ impl Default for Settings {
     }
 }
 
-/// Returns the settings of all samplers, the last of the chain first, and then Mirostat's.
+/// Returns the settings of all samplers, last sampler first, then the settings of Mirostat.
 pub fn settings() -> impl Iterator<Item = &'static SamplerSetting> {
     let of_chain = SAMPLERS.iter().rev().flat_map(|kind| kind.settings.iter().copied());
     of_chain.chain(mirostat::SETTINGS)
@@ -67,7 +67,7 @@ impl Settings {
         Settings { seed: Some(0), ..Settings::default() }.with(&TEMPERATURE, 0.0)
     }
 
-    /// Returns these settings with another value of one of them.
+    /// Returns these settings with one value changed.
     pub fn with(self, setting: &SamplerSetting, value: impl Into<Value>) -> Self {
         Settings { values: self.values.with(&setting.parameter, value), ..self }
     }
@@ -100,7 +100,7 @@ impl Settings {
         }
     }
 
-    /// Returns a sentence for each setting among `given` that has no effect, with the reason.
+    /// Returns a sentence for each of the `given` settings that has no effect, with the reason.
     pub fn without_effect(&self, given: &Values) -> Vec<String> {
         let mirostat = mirostat::is_on(&self.values);
         let reason = |kind: Option<&StageKind>, setting: &SamplerSetting| match kind {

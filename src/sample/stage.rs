@@ -1,11 +1,11 @@
-//! The stages of the sampler chain: their descriptions, and what each does.
+//! The stages of the sampler chain.
 
 use std::fmt;
 
 use super::{SamplerSetting, Settings, candidates::Candidates};
 use crate::Token;
 
-/// A sampler: its names, its settings, and how its stage of a chain is made.
+/// A sampler: its names, its settings, and a constructor of its stage.
 pub struct StageKind {
     /// The name.
     pub name: &'static str,
@@ -37,11 +37,10 @@ impl fmt::Debug for StageKind {
 
 /// A stage of a chain, with its state.
 pub(super) trait Stage: fmt::Debug + Send + Sync {
-    /// Narrows or changes the candidates left by the previous stages. `uniform` draws a number from
-    /// 0 to 1.
+    /// Changes or removes candidates. `uniform` draws a number from 0 to 1.
     fn apply(&mut self, candidates: &mut Candidates, uniform: &mut dyn FnMut() -> f64);
 
-    /// Adds a token of the text.
+    /// Adds a token to the text.
     fn accept(&mut self, _token: Token) {}
 
     /// Removes all tokens of the text.

@@ -1,4 +1,4 @@
-//! The temperature, fixed or dependent on the entropy of the distribution.
+//! The temperature: fixed, or dynamic by the entropy of the distribution.
 
 use super::{SamplerSetting, StageKind, candidates::Candidates, setting::Range, stage::Stage};
 
@@ -73,7 +73,7 @@ impl Temperature {
 }
 
 impl Stage for Temperature {
-    /// Divides the logits by the temperature; at 0 or below, only the likeliest token is kept.
+    /// Divides the logits by the temperature. At 0 or below, keeps only the most likely token.
     fn apply(&mut self, candidates: &mut Candidates, _uniform: &mut dyn FnMut() -> f64) {
         let temperature = if self.range > 0.0 { self.dynamic(candidates) } else { self.value };
         if temperature <= 0.0 {
