@@ -1,11 +1,11 @@
-//! Converts text to tokens and back, with the vocabulary in a GGUF file.
+//! Converts text to tokens and back, with the vocabulary of a GGUF file.
 //!
-//! There are three algorithms: `spm` merges pieces by score; `bpe` splits text into words (`pre`)
-//! and merges the symbols of each word by rank; `wordpiece` cuts words into the longest tokens. The
-//! first two give llama.cpp's tokens. Before any runs, `special` cuts out tokens that are written
-//! out, such as `<|im_end|>`.
+//! There are three algorithms. `spm` merges pieces by score. `bpe` splits text into words (`pre`)
+//! and merges the symbols of each word by rank. `wordpiece` cuts words into the longest tokens. The
+//! first two give the same tokens as llama.cpp. Control tokens in the text, such as `<|im_end|>`,
+//! are cut out first (`special`).
 //!
-//! Token texts are borrowed from the file; loading a vocabulary of 262,144 takes tens of
+//! Token texts are borrowed from the file. Loading a vocabulary of 262,144 tokens takes tens of
 //! milliseconds.
 
 mod bpe;
@@ -32,26 +32,27 @@ use roles::Roles;
 use special::Fragment;
 use vocabulary::Vocabulary;
 
-/// The treatment of control tokens that are written out in a text.
+/// How control tokens in a text are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Special {
-    /// Control tokens are parsed: for chat templates and the user's own prompts.
+    /// Parses control tokens. Use it for chat templates and for prompts of the user.
     Parse,
-    /// Control tokens stay text: for untrusted input, which must not imitate the system's messages.
-    /// User-defined tokens, which are plain text to the model, are parsed in either case.
+    /// Keeps control tokens as text. Use it for untrusted input, which must not imitate the
+    /// system's messages. User-defined tokens are plain text to the model, so they are parsed in
+    /// either case.
     AsText,
 }
 
 /// Whether to add the tokens that mark the beginning and the end of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
-    /// The tokens are added if the vocabulary requires them.
+    /// Adds the tokens that the vocabulary requires.
     Add,
-    /// The tokens are left out.
+    /// Adds none.
     Omit,
 }
 
-/// Returns the number of tokens that two texts share at their start.
+/// Returns the length of the longest common prefix of two texts, in tokens.
 ///
 /// ```
 /// # use rope_cpu::tokenizer::common_prefix;
@@ -125,13 +126,13 @@ impl<'a> Tokenizer<'a> {
         Ok(Self { vocabulary, roles, specials, algorithm })
     }
 
-    /// Returns the tokens of a text, which need not be UTF-8.
+    /// Returns the tokens of a text. The text need not be UTF-8.
     ///
     /// Bytes that are not part of a character become tokens of single bytes with SentencePiece, and
     /// each becomes U+FFFD with BPE, as in llama.cpp.
     ///
     /// Some byte-level vocabularies lack bytes that never occurred in their training text, such as
-    /// control characters; such bytes are dropped, as in training.
+    /// control characters. These bytes are dropped, as they were in training.
     pub fn encode(&self, text: impl AsRef<[u8]>, special: Special, ends: Ends) -> Vec<Token> {
         let text = text.as_ref();
         let mut tokens = Vec::with_capacity(text.len() / 3 + 2);
@@ -165,7 +166,8 @@ impl<'a> Tokenizer<'a> {
         self.append_after(after_special, tokens, text.as_ref(), special);
     }
 
-    /// Appends the tokens of a text at the start of all, or after a special token, or neither.
+    /// Appends the tokens of a text. `after_special` is true at the start of the input and after a
+    /// special token.
     fn append_after(
         &self,
         mut after_special: bool,
@@ -190,10 +192,10 @@ impl<'a> Tokenizer<'a> {
         }
     }
 
-    /// Returns the tokens of a conversation that a chat template has rendered.
+    /// Returns the tokens of a conversation as a chat template renders it.
     ///
-    /// Some templates write the BOS and EOS texts themselves; each token is added exactly once if
-    /// the vocabulary requires it, as in llama.cpp.
+    /// Some templates write the BOS and EOS texts themselves. If the vocabulary requires a token,
+    /// it is added exactly once, as in llama.cpp.
     pub fn encode_chat(&self, rendered: impl AsRef<[u8]>) -> Vec<Token> {
         let mut text = rendered.as_ref();
         if self.roles.add_bos
@@ -209,10 +211,10 @@ impl<'a> Tokenizer<'a> {
         self.encode(text, Special::Parse, Ends::Add)
     }
 
-    /// Returns the bytes of a token, which may be a part of a UTF-8 character.
+    /// Returns the bytes of a token. They may be a part of a UTF-8 character.
     ///
-    /// Control tokens are written out if `show_special`, and are empty otherwise. A token that is
-    /// not in the vocabulary is empty too: models may have more rows than tokens.
+    /// A control token is spelled if `show_special`, and empty otherwise. A token outside the
+    /// vocabulary is empty as well: models may have more rows than tokens.
     pub fn piece(&self, token: Token, show_special: bool) -> Cow<'a, [u8]> {
         let empty = Cow::Borrowed(&[][..]);
         let Some(text) = self.vocabulary.text(token) else { return empty };
@@ -228,8 +230,8 @@ impl<'a> Tokenizer<'a> {
         }
     }
 
-    /// Returns the bytes of a text: the pieces of its tokens in order, without the space that
-    /// encoding adds, if it is at the start of the first token. Spaces before punctuation are kept, whether or not the model has
+    /// Returns the bytes of a text: the pieces of its tokens in order. Omits the space that
+    /// encoding adds at the start. Spaces before punctuation are kept, even if the model has
     /// `clean_spaces`.
     pub fn decode(&self, tokens: &[Token], show_special: bool) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -269,7 +271,7 @@ impl<'a> Tokenizer<'a> {
         self.token(text).filter(|token| self.kind(*token) == Kind::Control)
     }
 
-    /// Returns the token that a text always becomes with [`Special::Parse`]: a control token or a
+    /// Returns the token that always stands for a text with [`Special::Parse`]: a control token or a
     /// user-defined token.
     pub fn special(&self, text: &str) -> Option<Token> {
         let is_special = |kind| matches!(kind, Kind::Control | Kind::UserDefined);
@@ -306,7 +308,7 @@ impl<'a> Tokenizer<'a> {
         self.roles.ends_generation.iter().copied()
     }
 
-    /// Returns the tokens that mark the parts of a text with a gap; `None` if the model cannot fill one.
+    /// Returns the tokens for filling a gap in a text; `None` if the model cannot fill gaps.
     pub fn fill_in_middle(&self) -> Option<FillInMiddle> {
         self.roles.fill_in_middle
     }
@@ -321,7 +323,7 @@ impl<'a> Tokenizer<'a> {
         self.vocabulary.len()
     }
 
-    /// Returns whether the vocabulary is empty, which is false for every tokenizer that loads.
+    /// Returns whether the vocabulary is empty. This is false for every tokenizer that loads.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

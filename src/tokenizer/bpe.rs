@@ -1,4 +1,4 @@
-//! Byte-pair encoding: the symbols of a word are merged in the order learned in training.
+//! Byte-pair encoding: merges the symbols of a word in the order learned in training.
 
 use std::{borrow::Cow, cmp::Reverse, collections::BinaryHeap, collections::HashMap};
 
@@ -13,7 +13,7 @@ use crate::{Token, gguf::Metadata};
 
 const MERGES: &str = "tokenizer.ggml.merges";
 
-/// The way in which a vocabulary spells text.
+/// How a vocabulary spells text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spelling {
     /// Byte by byte, in the [`byte_alphabet`].
@@ -23,12 +23,12 @@ pub(super) enum Spelling {
     Characters,
 }
 
-/// The data that BPE needs besides the vocabulary.
+/// The data of BPE in addition to the vocabulary.
 #[derive(Debug)]
 pub(super) struct Bpe {
     spelling: Spelling,
     pre: Pre,
-    /// The token of each single byte, if the vocabulary has one.
+    /// The token of each byte; `None` if the vocabulary lacks it.
     bytes: Vec<Option<Token>>,
     /// The rank and the resulting token of each merge, by the two tokens merged.
     merges: HashMap<(Token, Token), (u32, Token)>,
@@ -103,8 +103,8 @@ impl Bpe {
         }
     }
 
-    /// Splits a word into its symbols before any merge. A byte without a token merges with nothing
-    /// and is left out at the end.
+    /// Splits a word into its symbols before any merge. A byte without a token never merges, and is
+    /// dropped at the end.
     fn symbols(&self, word: &[u8], vocabulary: &Vocabulary) -> Vec<Symbol> {
         let byte = |byte: &u8| self.bytes[*byte as usize];
         let tokens: Vec<Option<Token>> = match self.spelling {

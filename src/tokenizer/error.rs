@@ -1,4 +1,4 @@
-//! The errors of loading a tokenizer.
+//! Errors of loading a tokenizer.
 
 use thiserror::Error;
 

@@ -1,9 +1,9 @@
 //! Pre-tokenization: splits text into words before BPE merges the symbols of each word.
 //!
-//! The pattern of a vocabulary cannot be derived from its tokens. A wrong pattern gives plausible
-//! tokens that never occurred in training. So the name in `tokenizer.ggml.pre` decides, and a name
-//! that is not in the [table] is an error. `default`, which converters write for an unknown
-//! pattern, is not in the table either.
+//! The right pattern cannot be derived from the tokens of a vocabulary. A wrong pattern gives
+//! plausible tokens that never occurred in training. So the name in `tokenizer.ggml.pre` decides,
+//! and a name outside the [table] is an error. The table has no `default`, which converters write
+//! for a pattern that they do not know.
 
 mod table;
 
@@ -62,8 +62,7 @@ impl Pre {
 /// A step of splitting, by one regular expression.
 #[derive(Debug)]
 struct Step {
-    /// The expression without [`SPACES`] at its end, and `\s+` as the second pattern if it had
-    /// them.
+    /// The expression without [`SPACES`] at its end. If it had them, `\s+` is the second pattern.
     regex: Regex,
     /// Whether matches are numbers to cut by [`THOUSANDS`].
     thousands: bool,

@@ -1,7 +1,7 @@
 //! The tokens with a role: they start or end a text, end an answer, or are never generated.
 //!
-//! Files give some of these tokens by number. The others are found by well-known texts; the lists
-//! here are llama.cpp's.
+//! A file gives some of these tokens by number. The others are found by well-known texts, from
+//! llama.cpp's lists.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ pub(super) struct Defaults {
     bos: Option<Token>,
     eos: Option<Token>,
     add_bos: bool,
-    /// Whether a text is always between the tokens CLS and SEP, which are BOS and EOS here.
+    /// Whether every text is enclosed by the tokens CLS and SEP, which are BOS and EOS here.
     encloses: bool,
 }
 
@@ -55,13 +55,29 @@ pub(super) struct Roles {
     pub add_eos: bool,
     /// The tokens that end an answer.
     pub ends_generation: BTreeSet<Token>,
-    /// The tokens of the parts of a text with a gap, if none of the necessary ones is missing.
+    /// The tokens for filling a gap; `None` if a necessary one is missing.
     pub fill_in_middle: Option<FillInMiddle>,
     /// The tokens that must never be generated.
     pub suppressed: Vec<Token>,
 }
 
-/// The tokens that mark the parts of a text with a gap.
+/// The tokens for filling a gap in a text. A prompt has the text before and after the gap; the
+/// answer is the missing text.
+///
+/// ```no_run
+/// use rope_cpu::{model::Model, tokenizer::{Ends, Special}};
+///
+/// let model = Model::open("qwen2.5-coder.gguf")?;
+/// let tokenizer = model.tokenizer()?;
+/// if let Some(fill) = tokenizer.fill_in_middle() {
+///     let mut prompt = vec![fill.prefix];
+///     prompt.extend(tokenizer.encode("fn add(a: i32, b: i32)", Special::AsText, Ends::Omit));
+///     prompt.push(fill.suffix);
+///     prompt.extend(tokenizer.encode("}", Special::AsText, Ends::Omit));
+///     prompt.push(fill.middle);
+/// }
+/// # Ok::<(), rope_cpu::model::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FillInMiddle {
     /// The token before the text that precedes the gap.
@@ -72,11 +88,11 @@ pub struct FillInMiddle {
     pub middle: Token,
     /// The token before the name of a repository.
     pub repository: Option<Token>,
-    /// The token before the name of a file, which its text follows.
+    /// The token before the name of a file. The text of the file follows.
     pub file: Option<Token>,
 }
 
-/// A part of a text with a gap, which the token of a role marks.
+/// A part of a text with a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Prefix,
@@ -210,8 +226,8 @@ const ENDS_GENERATION: &[&str] = &[
 ];
 
 impl Roles {
-    /// Reads the roles in the file and finds the others by their texts. The kind of a token found
-    /// by its text is corrected in `vocabulary`.
+    /// Reads the roles in the file and finds the others by their texts. Corrects the kinds of
+    /// tokens found by text in `vocabulary`.
     pub fn resolve<'a>(
         metadata: &Metadata<'a>,
         vocabulary: &mut Vocabulary<'a>,
@@ -243,7 +259,7 @@ impl Roles {
     }
 }
 
-/// Reads a token number; an error if it is not in the vocabulary.
+/// Reads a token number. Returns an error if it is not in the vocabulary.
 pub(super) fn token_of(
     metadata: &Metadata,
     vocabulary: &Vocabulary,
@@ -295,7 +311,7 @@ fn ends_generation(
             vocabulary.set_kind(token, Kind::Control);
         }
     }
-    // The following tokens mark parts of an answer, so they must not be hidden.
+    // The following tokens mark parts of an answer, so they must stay visible.
     for text in ["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"] {
         if let Some(token) = vocabulary.token(text) {
             vocabulary.set_kind(token, Kind::UserDefined);

@@ -1,10 +1,9 @@
-//! Finds tokens that are written out in a text: control tokens such as `<|im_end|>`, and
-//! user-defined tokens.
+//! Finds special tokens in a text: control tokens such as `<|im_end|>`, and user-defined tokens.
 //!
-//! The longest token is searched for first, in the whole text; each shorter one only in the
-//! remaining text. This differs from taking the longest token at each place: with the tokens `<a`
-//! and `a><b`, only the second is found in the text `<a><b`. Of two tokens of the same length, the
-//! one with the lower number comes first.
+//! The longest tokens are searched for first, in the whole text, and shorter ones in the rest. This
+//! differs from taking the longest token at each position. For example, with the tokens `<a` and
+//! `a><b`, only the second one is found in the text `<a><b`. Among tokens of the same length, the
+//! lower number comes first.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +16,13 @@ use crate::{Token, gguf::Metadata};
 /// A part of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fragment<'t> {
-    /// Text still to be tokenized; never empty.
+    /// Text that is not tokenized yet; never empty.
     Text(&'t [u8]),
-    /// A token that was written out.
+    /// A special token.
     Token(Token),
 }
 
-/// A searcher for the special tokens of one vocabulary.
+/// Searches for the special tokens of one vocabulary.
 #[derive(Debug)]
 pub(super) struct Finder {
     /// The lengths of special tokens, the longest first.
@@ -110,7 +109,7 @@ impl Finder {
 
 impl Length {
     /// Returns the special tokens of this length in the text that is not `taken`, each with its
-    /// start. They may overlap.
+    /// start. Matches may overlap.
     fn candidates(
         &self,
         text: &[u8],

@@ -1,11 +1,11 @@
-//! SentencePiece: characters are merged into the pieces with the best scores.
+//! SentencePiece: merges characters into the pieces with the best scores.
 //!
-//! Spaces become `▁` (U+2581). At first every character is a piece. Then the two neighbours with
-//! the highest score of their joined token are merged, the leftmost of equals first, until no two
-//! neighbours join to a token.
+//! Spaces become `▁` (U+2581), and every character is a piece. Then the two neighbours that join to
+//! the token with the highest score are merged, until no two neighbours join to a token. Ties go to
+//! the leftmost pair.
 //!
-//! A character that is not a token becomes one token for each of its bytes. So do bytes that are
-//! not UTF-8: a character is as long as its first byte says, as in llama.cpp.
+//! A character that is not a token becomes one token for each of its bytes. Bytes that are not
+//! UTF-8 do so as well: a character is as long as its first byte says, as in llama.cpp.
 
 use std::{borrow::Cow, cmp::Ordering, collections::BinaryHeap};
 
@@ -15,7 +15,7 @@ use crate::{Token, gguf::Metadata};
 /// The spelling of a space.
 pub(super) const SPACE: &str = "▁";
 
-/// The data that SentencePiece needs besides the vocabulary.
+/// The data of SentencePiece in addition to the vocabulary.
 #[derive(Debug)]
 pub(super) struct Spm {
     /// Whether a space is added before a text, including one after a special token.

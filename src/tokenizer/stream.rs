@@ -1,6 +1,6 @@
-//! Decodes a stream of pieces that may end within a character.
+//! Decodes a stream of pieces that may end in the middle of a character.
 
-/// A decoder that turns the bytes of successive tokens into text, in whole characters.
+/// Turns the bytes of successive tokens into text, in whole characters.
 ///
 /// The bytes of an incomplete character are kept until it is complete; bytes that cannot be a part
 /// of any character become U+FFFD, as in [`String::from_utf8_lossy`].

@@ -1,9 +1,10 @@
-//! Texts that are not entirely UTF-8, such as those in older encodings or cut within a character.
+//! Texts that are not entirely UTF-8. For example, a text may be in an older encoding, or cut in
+//! the middle of a character.
 
 use std::borrow::Cow;
 
-/// Replaces a surrogate, which text cannot have: it has as many bytes, and patterns do not
-/// distinguish them.
+/// Replaces a surrogate, which a `str` cannot contain. It has the same number of bytes, and no
+/// pattern distinguishes the two.
 const SURROGATE: char = '\u{e000}';
 
 /// A text as llama.cpp's BPE tokenizers read it.
@@ -46,8 +47,8 @@ impl<'t> Characters<'t> {
     }
 }
 
-/// Returns the number of the character at the start of `bytes` and the bytes that spell it, where
-/// they follow the scheme of UTF-8.
+/// Decodes the character at the start of `bytes`. Returns its number and its bytes; `None` if the
+/// bytes do not follow the scheme of UTF-8.
 fn character(bytes: &[u8]) -> Option<(u32, usize)> {
     let first = *bytes.first()?;
     let len = len(first);
@@ -64,8 +65,8 @@ fn character(bytes: &[u8]) -> Option<(u32, usize)> {
     Some((code?, len))
 }
 
-/// Splits a text into its characters, each as long as its first byte says: with what is not UTF-8, a
-/// character may have parts of others.
+/// Splits a text into characters, each as long as its first byte says. In text that is not UTF-8, a
+/// character may include bytes of others.
 pub(super) fn characters(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = text;
     std::iter::from_fn(move || {

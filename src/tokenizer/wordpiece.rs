@@ -1,12 +1,12 @@
-//! WordPiece (BERT): each word is cut into the longest tokens that spell it, from its start on.
+//! WordPiece (BERT): cuts each word, from its start, into the longest tokens.
 //!
-//! The text is normalized: without control characters and, as a model was trained, without accents
-//! or capitals. Spaces separate words; punctuation marks and Chinese characters are words of their
-//! own. The vocabulary spells the start of a word as `▁`. A word that no tokens spell becomes the
-//! unknown token.
+//! The text is normalized first: control characters are removed, and accents and capitals as well
+//! if the model was trained so. Spaces separate words. A punctuation mark or Chinese character is
+//! always a word by itself. The vocabulary spells the start of a word as `▁`. A word that tokens
+//! cannot spell becomes the unknown token.
 //!
-//! The tokens are those of Hugging Face's tokenizers, which models were trained with. llama.cpp
-//! differs for Hangul, which it does not decompose, and for some control characters.
+//! The tokens match Hugging Face's tokenizers, with which models were trained. llama.cpp differs
+//! for Hangul, which it does not decompose, and for some control characters.
 
 use icu_normalizer::DecomposingNormalizerBorrowed;
 use regex_automata::meta::Regex;
@@ -30,10 +30,10 @@ const REMOVED: &str = r"[[\p{Cc}\p{Cf}\p{Co}\x{FFFD}]--[\t\n\r]]";
 /// [`REMOVED`] and the marks of accents.
 const REMOVED_WITH_MARKS: &str = r"[[\p{Cc}\p{Cf}\p{Co}\p{Mn}\x{FFFD}]--[\t\n\r]]";
 
-/// Characters that are words of their own: punctuation marks, ASCII symbols, Chinese characters.
+/// Characters that are words by themselves: punctuation marks, ASCII symbols, Chinese characters.
 const ALONE: &str = r"!-/:-@\[-`{-~\p{P}\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}\x{2B740}-\x{2B81F}\x{2B920}-\x{2CEAF}\x{F900}-\x{FAFF}\x{2F800}-\x{2FA1F}";
 
-/// The data that WordPiece needs besides the vocabulary.
+/// The data of WordPiece in addition to the vocabulary.
 #[derive(Debug)]
 pub(super) struct WordPiece {
     lowercase: bool,
@@ -94,7 +94,7 @@ impl WordPiece {
         let first = tokens.len();
         let spelled = format!("{SPACE}{word}");
         let ends = spelled.char_indices().map(|(start, c)| start + c.len_utf8());
-        // The first token has the start of the word, and at least a character.
+        // The first token must cover the start of the word and at least one character.
         let ends: Vec<_> = ends.skip(1).collect();
         let mut start = 0;
         while start < spelled.len() && ends.len() <= WORD_MAX {

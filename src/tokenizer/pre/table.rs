@@ -1,7 +1,7 @@
 //! The table of supported pre-tokenizers.
 //!
-//! The patterns are llama.cpp's, also if the tokenizer that a model was trained with differs, as
-//! for the case of letters outside ASCII (GPT-4o, Tekken).
+//! The patterns are llama.cpp's, even if a model was trained with another tokenizer. For example,
+//! the original patterns of GPT-4o and Tekken differ for the case of letters outside ASCII.
 
 /// A pre-tokenizer.
 #[derive(Debug)]
