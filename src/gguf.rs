@@ -1,9 +1,9 @@
-//! Opens GGUF files: maps them into memory, checks them once, and borrows their contents.
+//! Opens GGUF files: maps them into memory, validates them once, and borrows their contents.
 //!
-//! A file is untrusted. [`Gguf::parse`] walks its header once, checks every count, length, type,
-//! shape and offset before it is used, and returns views into the map. The returned views need no
-//! further checks against the file. Whether the values describe a usable model is checked by the
-//! code that loads one.
+//! A file is untrusted. [`Gguf::parse`] reads its header once, and checks every count, length,
+//! type, shape and offset before it uses it. It returns views into the map, which need no further
+//! checks against the file. It does not check whether the values describe a usable model. The code
+//! that loads a model does that.
 //!
 //! [`File::parse`] also joins the parts of a split model, after the same checks of each part.
 //!
@@ -50,6 +50,19 @@ pub use types::GgmlType;
 use scanner::Scanner;
 
 /// The checked contents of a GGUF file, borrowed from its bytes.
+///
+/// ```
+/// use rope_cpu::gguf::{Gguf, Override};
+///
+/// // A header without tensors and keys.
+/// let mut bytes = b"GGUF\x03\0\0\0".to_vec();
+/// bytes.extend([0; 16]);
+/// let overrides = Override::parse_list("general.name=str:empty")?;
+/// let gguf = Gguf::parse(&bytes, &overrides)?;
+/// assert_eq!(gguf.version(), 3);
+/// assert_eq!(gguf.metadata().string("general.name")?, Some("empty"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Gguf<'a> {
     version: u32,
@@ -61,14 +74,14 @@ pub struct Gguf<'a> {
 }
 
 impl<'a> Gguf<'a> {
-    /// Checks a whole file and borrows its contents; `overrides` replace or add metadata keys.
+    /// Validates a whole file and borrows its contents. `overrides` replace or add metadata keys.
     ///
-    /// Tensor data starts at multiples of at least 8 bytes from the start of `bytes`. So in a
-    /// memory map, or any buffer aligned to 8, you can cast it to blocks.
+    /// Tensor data starts at multiples of at least 8 bytes from the start of `bytes`. So if `bytes`
+    /// is a memory map, or any buffer aligned to 8 bytes, you can cast the data to blocks.
     ///
     /// # Errors
     ///
-    /// The first fault found, with the key or tensor that has it.
+    /// The first error found, with the key or tensor that has it.
     pub fn parse(bytes: &'a [u8], overrides: &'a [Override]) -> Result<Self, Error> {
         let mut scanner = Scanner::new(bytes);
         let header = scanner.header()?;

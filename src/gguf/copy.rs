@@ -12,7 +12,7 @@ use super::{
     writer::{Entry, Writer},
 };
 
-/// The changes that a copy makes to the original.
+/// The changes to make in a copy.
 #[derive(Clone, Debug, Default)]
 pub struct Changes<'c> {
     /// The changed keys with their new values; `None` removes a key.

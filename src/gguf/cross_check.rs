@@ -1,8 +1,8 @@
 //! Compares a header with the result of gguf-rs, an independent parser.
 //!
-//! gguf-rs computes wrong sizes for some types, supports fewer of them, discards the width of
-//! numbers and may panic. So only the values that it reads correctly are compared, and its failure
-//! does not mean that the file is faulty.
+//! gguf-rs computes wrong sizes for some types, supports fewer types, discards the width of numbers
+//! and may panic. So only values that it reads correctly are compared. If gguf-rs fails, the file
+//! may still be valid.
 
 use std::io::Cursor;
 use std::panic::{self, AssertUnwindSafe};
@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use super::{Gguf, quoted};
 
-/// An error of the cross-check: gguf-rs fails, or reads another value.
+/// An error of the cross-check: gguf-rs failed or read another value.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum Error {
@@ -69,7 +69,7 @@ fn expect_equal<T: PartialEq + ToString>(
     Err(Error::Differs { what: what.into(), theirs, ours })
 }
 
-/// Returns the keys in the order of gguf-rs, which sorts them.
+/// Returns the keys in gguf-rs's order: sorted.
 fn sorted_keys<'a>(gguf: &Gguf<'a>) -> Vec<&'a str> {
     let mut keys: Vec<_> = gguf.metadata().iter().map(|(key, _)| key).collect();
     keys.sort_unstable();
@@ -77,19 +77,19 @@ fn sorted_keys<'a>(gguf: &Gguf<'a>) -> Vec<&'a str> {
 }
 
 fn decode(bytes: &[u8], gguf: &Gguf<'_>) -> Result<GGUFModel, String> {
-    // gguf-rs requires an owned reader, and its own `open` would read the file byte by byte. Only
-    // the header is passed: a wrong length must not lead to gigabytes of weights being read.
+    // gguf-rs requires an owned reader, and its `open` reads the file byte by byte. Pass only the
+    // header, so that a wrong length cannot make it read gigabytes of weights.
     let end = usize::try_from(gguf.data_offset()).unwrap_or(usize::MAX).min(bytes.len());
     let header = Cursor::new(bytes.get(b"GGUF".len()..end).unwrap_or_default().to_vec());
-    // 0: no elements of long arrays (the tokenizer's) are stored.
+    // 0 elements: do not store long arrays, such as the tokenizer's.
     let mut container = GGUFContainer::new(ByteOrder::LE, Box::new(header), 0);
     catch_panic(move || container.decode())?.map_err(|e| e.to_string())
 }
 
 /// Runs `work` and returns the message of a panic as the error, without printing it.
 fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    // The hook is shared by the whole process: it is changed by one thread at a time, and panics of
-    // other threads are still printed.
+    // The whole process shares the hook. So one thread at a time changes it, and panics of other
+    // threads are still printed.
     static HOOK: Mutex<()> = Mutex::new(());
     let _one_at_a_time = HOOK.lock().unwrap_or_else(PoisonError::into_inner);
     let previous = Arc::new(panic::take_hook());

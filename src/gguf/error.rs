@@ -1,4 +1,4 @@
-//! The errors of opening and reading GGUF files.
+//! Errors of opening and reading GGUF files.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::{json::FileText, settings::Setting};
 
 /// An error while opening or reading a GGUF file.
 ///
-/// Names that come from the file are quoted, escaped and shortened in messages.
+/// Messages quote, escape and shorten names that come from the file.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages explain the fields")]

@@ -8,7 +8,8 @@ use memmap2::{Mmap, MmapMut};
 use super::{Error, Gguf, Override, split};
 use crate::platform::{mapping_fault, pages};
 
-/// A model file, mapped into memory. After a split model is parsed, it also holds the other files.
+/// A model file, mapped into memory. If the file is the first part of a split model, parsing it
+/// maps the other parts as well.
 #[derive(Debug)]
 pub struct File {
     path: PathBuf,
@@ -22,8 +23,8 @@ impl File {
     /// Maps a file. The system loads its contents when they are used.
     ///
     /// The file must not change while it is open, since its contents are checked only once. If it
-    /// is shortened meanwhile, the program exits with a message and the code 2; Windows refuses to
-    /// shorten it.
+    /// is shortened while it is open, the program exits with a message and code 2. Windows refuses
+    /// to shorten it.
     ///
     /// # Errors
     ///
@@ -31,7 +32,7 @@ impl File {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let unreadable = |source| Error::Open { path: path.into(), source };
-        // Checked before opening, since opening a pipe waits for its writer.
+        // Check before opening: opening a pipe would wait for its writer.
         let properties = std::fs::metadata(path).map_err(unreadable)?;
         if properties.is_dir() {
             return Err(Error::Directory { path: path.into() });
@@ -52,11 +53,20 @@ impl File {
         })
     }
 
-    /// Copies `bytes` into memory as if they were a file. Messages name it `path`.
+    /// Copies `bytes` into memory as if they were a file. Error messages name it `path`.
     ///
     /// # Errors
     ///
     /// If `bytes` is empty, or there is too little memory.
+    ///
+    /// ```
+    /// use rope_cpu::gguf::File;
+    ///
+    /// let file = File::in_memory("test.gguf", b"GGML, an older format")?;
+    /// let error = file.parse(&[]).unwrap_err();
+    /// assert!(error.to_string().contains("test.gguf"));
+    /// # Ok::<(), rope_cpu::gguf::Error>(())
+    /// ```
     pub fn in_memory(path: impl Into<PathBuf>, bytes: &[u8]) -> Result<Self, Error> {
         let path = path.into();
         if bytes.is_empty() {
@@ -83,30 +93,30 @@ impl File {
         &self.map
     }
 
-    /// Parses the file like [`Gguf::parse`], with its path in errors. If it is the first file of a
-    /// split model, the others are mapped as well, and their tensors are appended.
+    /// Parses the file like [`Gguf::parse`]; errors include its path. If it is the first file of a
+    /// split model, maps the other files as well and appends their tensors.
     ///
     /// # Errors
     ///
-    /// [`Error::In`] with the error in this or another file. It is an error if a file of the model
-    /// is missing, or this is not the first one.
+    /// [`Error::In`] with the error in this or another file. Fails if a file of the model is
+    /// missing, or if this is not the first one.
     pub fn parse<'a>(&'a self, overrides: &'a [Override]) -> Result<Gguf<'a>, Error> {
         let mut gguf = self.parse_alone(overrides)?;
         split::join(self, &mut gguf)?;
         Ok(gguf)
     }
 
-    /// Returns this file and, once it is parsed, the other files of a split model.
+    /// Returns this file and, after parsing, the other files of a split model.
     pub fn parts(&self) -> impl Iterator<Item = &Self> {
         std::iter::once(self).chain(self.others.get().into_iter().flatten())
     }
 
-    /// Parses this file like [`parse`](Self::parse), without the other files.
+    /// Parses this file like [`parse`](Self::parse), but does not load the other files.
     pub(super) fn parse_alone<'a>(&'a self, overrides: &'a [Override]) -> Result<Gguf<'a>, Error> {
         Gguf::parse(self.bytes(), overrides).map_err(|e| e.of(&self.path))
     }
 
-    /// Returns the other files of the model, which `open` opens on the first call.
+    /// Returns the other files of the model. The first call opens them with `open`.
     pub(super) fn others(
         &self,
         open: impl FnOnce() -> Result<Vec<Self>, Error>,

@@ -1,8 +1,7 @@
-//! Limits for the counts and sizes in a GGUF header, each with its reason.
+//! Limits of the counts and sizes in a GGUF header, each with its reason.
 //!
-//! The lengths of strings and arrays need no limit: they are checked against the bytes that remain
-//! in the file, and the data is borrowed. So the memory that a header takes is at most a small
-//! multiple of its size in the file.
+//! Strings and arrays need no limit: their lengths are checked against the bytes left in the file,
+//! and their data is borrowed. So the memory for a header is at most a small multiple of its size.
 
 /// The maximum number of metadata keys.
 ///
@@ -15,8 +14,8 @@ pub const KEY_BYTES_MAX: u64 = (1 << 16) - 1;
 
 /// The maximum number of tensors.
 ///
-/// The largest number known is 47,000: 61 layers with 256 experts, each expert in three tensors of
-/// its own.
+/// The largest known model has 47,000: 61 layers with 256 experts, and three tensors for each
+/// expert.
 pub const TENSORS_MAX: u64 = 1 << 16;
 
 /// The maximum number of parts of a split model. Published models have fewer than 200.
@@ -44,8 +43,8 @@ pub const ALIGNMENT_DEFAULT: u64 = 32;
 
 /// The maximum number of bytes after the last tensor.
 ///
-/// The tensor may be padded to the alignment, and the file to a (huge) page. More bytes are data
-/// that the header does not describe, as in two files joined.
+/// The tensor may be padded to the alignment, and the file to a (huge) page. More bytes would be
+/// data that the header does not describe, as in two joined files.
 pub const TRAILING_BYTES_MAX: u64 = 2 << 20;
 
 /// The size in bytes of the shortest possible key-value pair: length, one letter, type, one byte.

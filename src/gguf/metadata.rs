@@ -36,7 +36,7 @@ pub enum Error {
     },
 }
 
-/// The type of a GGUF value, with its number in the file.
+/// The type of a GGUF value, with its number in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are from the GGUF specification")]
 pub enum ValueType {
@@ -56,7 +56,7 @@ pub enum ValueType {
 }
 
 impl ValueType {
-    /// Returns the type with this number in a file, or `None`.
+    /// Returns the type with this number in files.
     pub fn from_number(number: u32) -> Option<Self> {
         use ValueType::*;
         [U8, I8, U16, I16, U32, I32, F32, Bool, String, Array, U64, I64, F64]
@@ -136,7 +136,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns the value as an integer if it is of an integer type of any width.
+    /// Returns the value if its type is an integer type of any width.
     pub fn integer(self) -> Option<i128> {
         Some(match self {
             Value::U8(x) => x.into(),
@@ -151,7 +151,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// Returns `x` as a value of this type, if it is an integer type that can hold `x`.
+    /// Converts `x` to an integer type; `None` if the type is no integer type, or too small.
     pub(super) fn from_integer(value_type: ValueType, x: i64) -> Option<Self> {
         match value_type {
             ValueType::U8 => x.try_into().ok().map(Value::U8),
@@ -166,7 +166,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Decodes a value of a fixed size from exactly its bytes; `None` for strings and arrays.
+    /// Decodes a value of a fixed size from its bytes; `None` for strings and arrays.
     pub(super) fn fixed(value_type: ValueType, bytes: &[u8]) -> Option<Self> {
         fn number<const N: usize, T>(bytes: &[u8], read: fn([u8; N]) -> T) -> Option<T> {
             bytes.try_into().ok().map(read)
@@ -187,8 +187,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns a description for error messages: `a string`, `an array of 3 values of type f32`,
-    /// `u32 7`.
+    /// Describes the value for error messages: for example `u32 7`, `a string`, or
+    /// `an array of 3 values of type f32`.
     pub fn describe(self) -> String {
         match self {
             Value::Array(_) => self.to_string(),
@@ -222,19 +222,29 @@ impl fmt::Display for Value<'_> {
     }
 }
 
-/// An array of undecoded elements. The scanner has checked that `bytes` holds all of them.
+/// An array whose elements are decoded on access. The scanner has checked that `bytes` holds all of
+/// them.
+///
+/// ```
+/// use rope_cpu::gguf::{Array, Value, ValueType};
+///
+/// let array = Array { element: ValueType::U16, len: 2, bytes: &[1, 0, 2, 0] };
+/// assert_eq!(array.integers(), Some(vec![1, 2]));
+/// assert_eq!(array.values().next(), Some(Value::U16(1)));
+/// assert_eq!(array.f32s(), None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Array<'a> {
     /// The type of every element.
     pub element: ValueType,
     /// The number of elements.
     pub len: usize,
-    /// The encoded elements: fixed-size values, or strings each after its length as a `u64`.
+    /// The encoded elements. A string is preceded by its length as a `u64`.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Array<'a> {
-    /// Returns an iterator over the elements, which decodes them lazily.
+    /// Decodes the elements one by one.
     pub fn values(self) -> impl Iterator<Item = Value<'a>> {
         let mut rest = self.bytes;
         (0..self.len).map_while(move |_| match self.element.size() {
@@ -293,7 +303,7 @@ impl<'a> Array<'a> {
     }
 }
 
-/// Splits off the string at the start of `bytes`, which follows its length.
+/// Splits off the string at the start of `bytes`, after its length.
 fn split_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, tail) = bytes.split_first_chunk()?;
     tail.split_at_checked(u64::from_le_bytes(*len).try_into().ok()?)
@@ -301,8 +311,8 @@ fn split_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// The key-value pairs of a file in file order, with typed access.
 ///
-/// The getters return `Ok(None)` if the key is absent, and an error if it has another type. So a
-/// wrong type is never taken for an absent key.
+/// A getter returns `Ok(None)` if the key is missing, and an error if the key has another type. So
+/// a value of the wrong type is never mistaken for a missing key.
 ///
 /// ```no_run
 /// use rope_cpu::gguf::File;
@@ -325,14 +335,14 @@ pub struct Metadata<'a> {
 }
 
 impl<'a> Metadata<'a> {
-    /// Adds or replaces a pair like [`Metadata::insert`], and records that a user has
-    /// given it.
+    /// Adds or replaces a pair like [`Metadata::insert`], and records that a user gave it.
     pub(super) fn override_with(&mut self, key: &'a str, value: Value<'a>) {
         self.insert(key, value);
         self.overridden.insert(key);
     }
 
-    /// Returns a key as the origin of its value: after [`Setting::OVERRIDE_KV`], if that has set it.
+    /// Describes the origin of a key's value: the key, after [`Setting::OVERRIDE_KV`] if a user
+    /// gave it.
     pub fn origin(&self, key: &str) -> String {
         match self.overridden.contains(key) {
             true => format!("{} {key}", Setting::OVERRIDE_KV),
@@ -341,6 +351,17 @@ impl<'a> Metadata<'a> {
     }
 
     /// Adds a pair, or replaces the value of an existing key. Returns whether the key existed.
+    ///
+    /// ```
+    /// use rope_cpu::gguf::{Metadata, Value};
+    ///
+    /// let mut metadata = Metadata::default();
+    /// metadata.insert("llama.block_count", Value::U64(32));
+    /// assert_eq!(metadata.u32("llama.block_count")?, Some(32));
+    /// assert_eq!(metadata.u32("llama.context_length")?, None);
+    /// assert!(metadata.string("llama.block_count").is_err());
+    /// # Ok::<(), rope_cpu::gguf::MetadataError>(())
+    /// ```
     pub fn insert(&mut self, key: &'a str, value: Value<'a>) -> bool {
         if let Some(&i) = self.index.get(key) {
             self.entries[i].1 = value;
@@ -375,7 +396,7 @@ impl<'a> Metadata<'a> {
         })
     }
 
-    /// Returns a string; text that is not UTF-8 is an error.
+    /// Returns a string. Text that is not UTF-8 is an error.
     pub fn string(&self, key: &str) -> Result<Option<&'a str>, Error> {
         self.typed(key, "a string of valid UTF-8", |v| match v {
             Value::String(s) => std::str::from_utf8(s).ok(),

@@ -1,4 +1,4 @@
-//! Metadata that a user gives: `KEY=TYPE:VALUE[,...]`, the value of [`Setting::OVERRIDE_KV`].
+//! Metadata keys that a user sets: `KEY=TYPE:VALUE[,...]`, the value of [`Setting::OVERRIDE_KV`].
 //!
 //! [`Setting::OVERRIDE_KV`]: crate::settings::Setting::OVERRIDE_KV
 
@@ -28,7 +28,7 @@ pub enum Error {
     Quote { text: FileText },
 }
 
-/// A metadata key with the value that replaces the one in the file.
+/// A metadata key with a value that replaces the value in the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Override {
     key: String,
@@ -44,8 +44,8 @@ enum OverrideValue {
 }
 
 impl Override {
-    /// Parses a comma-separated list. An item with commas is in double quotes, where `""` means a
-    /// quote.
+    /// Parses a comma-separated list. An item that contains commas is in double quotes, where `""`
+    /// is a quote.
     ///
     /// # Errors
     ///
@@ -67,8 +67,9 @@ impl Override {
         &self.key
     }
 
-    /// Returns the value in the type of the file's value `found`, or else in the type that most
-    /// keys have (u32, f32): other programs that read a copy of the file accept no other type.
+    /// Returns the value with the type of the file's value `found`. A new key has the type that
+    /// most keys have, u32 or f32: other programs that read a copy of the file accept no other
+    /// type.
     fn value(&self, found: Option<Value<'_>>) -> Value<'_> {
         match &self.value {
             OverrideValue::Int(x) => {
@@ -93,8 +94,8 @@ impl Override {
         }
     }
 
-    /// Returns whether the override is of the same kind as the file's value: an integer may replace
-    /// an integer of any width, and a float either kind of float.
+    /// Returns whether the override has the same kind of type as the file's value. For example, an
+    /// integer may replace an integer of any width.
     fn fits(&self, found: Value<'_>) -> bool {
         match self.value {
             OverrideValue::Int(_) => found.integer().is_some(),
@@ -148,9 +149,9 @@ impl FromStr for Override {
     }
 }
 
-/// Replaces or adds the keys of `overrides` in `metadata`.
+/// Applies `overrides` to `metadata`.
 ///
-/// A key of the file keeps its value type if that type can hold the new value.
+/// An existing key keeps its type if that type can hold the new value.
 pub(super) fn apply<'a>(
     metadata: &mut Metadata<'a>,
     overrides: &'a [Override],
@@ -174,8 +175,8 @@ pub(super) fn apply<'a>(
     Ok(())
 }
 
-/// Splits a comma-separated list into its items. An item with commas is in double quotes, where
-/// `""` means a quote.
+/// Splits a comma-separated list into its items. An item that contains commas is in double quotes,
+/// where `""` is a quote.
 ///
 /// # Errors
 ///

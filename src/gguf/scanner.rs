@@ -1,4 +1,4 @@
-//! Reads the header in one pass and checks every value before it is used.
+//! Reads the header in one pass, and checks every value before using it.
 
 use super::limits::*;
 use super::tensors::Layout;
@@ -62,7 +62,7 @@ impl<'a> Scanner<'a> {
         Ok(metadata)
     }
 
-    /// Reads the list of tensors. Whether their data lies within the file is not checked here.
+    /// Reads the list of tensors. Does not check whether their data is in the file.
     pub fn tensors(&mut self, count: u64) -> Result<Vec<Layout<'a>>, Error> {
         self.check_count("tensors", count, TENSORS_MAX, TENSOR_BYTES_MIN)?;
         (0..count).map(|index| self.tensor(index)).collect()
@@ -136,7 +136,7 @@ impl<'a> Scanner<'a> {
         if element == ValueType::Bool {
             check_bools(key, bytes)?;
         }
-        // The conversion is lossless: at least `len` bytes are in memory.
+        // The cast is lossless: at least `len` bytes are in memory.
         Ok(Array { element, len: len as usize, bytes })
     }
 

@@ -1,8 +1,7 @@
 //! Split models: several files `NAME-00001-of-0000N.gguf`, as llama-gguf-split writes them.
 //!
-//! The first part holds the metadata. Each part has three keys: `split.no`, its number counted from
-//! 0; `split.count`, the number of parts; `split.tensors.count`, the number of tensors of the
-//! model.
+//! The first part has the metadata. Each part has three keys: `split.no`, its number from 0;
+//! `split.count`, the number of parts; `split.tensors.count`, the number of tensors of the model.
 
 use std::path::{Path, PathBuf};
 
@@ -12,20 +11,20 @@ const NUMBER: &str = "split.no";
 const COUNT: &str = "split.count";
 const TENSORS: &str = "split.tensors.count";
 
-/// The keys that every part has.
+/// The keys of every part.
 pub(super) const KEYS: [&str; 3] = [NUMBER, COUNT, TENSORS];
 
-/// A part's description of itself in its metadata.
+/// A part's keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct SplitFile {
-    /// The number of the part, counted from 1 as in file names.
+    /// The number of the part, from 1 as in file names.
     number: u32,
     count: u32,
     tensors: u32,
 }
 
-/// Adds the tensors of all other parts to `gguf`, the contents of the file `first`. A model in one
-/// file is left unchanged.
+/// Adds the tensors of all other parts to `gguf`, the contents of the file `first`. Does nothing if
+/// the model is in one file.
 pub(super) fn join<'a>(first: &'a File, gguf: &mut Gguf<'a>) -> Result<(), Error> {
     let Some(part) = SplitFile::read(gguf).map_err(|e| e.of(first.path()))? else { return Ok(()) };
     let SplitFile { number, count, tensors } = part;
@@ -87,8 +86,8 @@ fn open(path: &Path, first: &Path) -> Result<File, Error> {
     })
 }
 
-/// Returns the names of all parts of a model from the name of one part; `None` if `part` is not the
-/// name of a part.
+/// Returns the names of all parts of a model, given the name of one part. Returns `None` for any
+/// other name.
 ///
 /// ```
 /// # use rope_cpu::gguf::part_names;
@@ -100,7 +99,7 @@ pub fn part_names(part: &str) -> Option<Vec<String>> {
     Some((1..=count).map(|i| format!("{stem}{}", ending(i, count))).collect())
 }
 
-/// Returns whether `name` is the name of a part other than the first.
+/// Returns whether `name` is the name of a part, but not of the first part.
 pub fn is_later_part(name: &str) -> bool {
     numbers(name).is_some_and(|(_, number, _)| number > 1)
 }

@@ -1,4 +1,4 @@
-//! The place of each tensor in the file, checked against the file size and the other tensors.
+//! Locates the data of each tensor, and checks it against the file size and the other tensors.
 
 use std::collections::HashSet;
 
@@ -49,7 +49,7 @@ impl Tensor<'_> {
     }
 }
 
-/// A tensor's entry in the header, with its computed size. Its place is not yet checked.
+/// A tensor's entry in the header, with its computed size. The location is not checked yet.
 pub(super) struct Layout<'a> {
     name: &'a str,
     dims: [u64; DIMENSIONS_MAX as usize],
@@ -77,7 +77,7 @@ impl<'a> Layout<'a> {
             let (row_len, name, tensor) = (dims[0], ggml_type.name, quoted(name));
             return Err(Error::Row { tensor, row_len, block_len, name });
         }
-        // Both products must fit, since the number of values is used too.
+        // Both products must fit, since the number of values is used as well.
         let elements = dims.iter().try_fold(1u64, |n, &dim| n.checked_mul(dim)).ok_or_else(size)?;
         let bytes = (elements / block_len).checked_mul(ggml_type.block_bytes).ok_or_else(size)?;
         Ok(Self { name, dims, dim_count, ggml_type, offset, bytes })
@@ -95,14 +95,14 @@ pub(super) fn alignment(metadata: &Metadata<'_>) -> Result<u64, Error> {
     }
 }
 
-/// Finds the data of every tensor; the data of all tensors starts at `data_offset` in the file.
+/// Finds the data of every tensor. The data of all tensors starts at `data_offset` in the file.
 pub(super) fn locate<'a>(
     file: &'a [u8],
     layouts: Vec<Layout<'a>>,
     data_offset: u64,
     alignment: u64,
 ) -> Result<Vec<Tensor<'a>>, Error> {
-    // A header without tensors need not be padded to the start of its data.
+    // A header without tensors need not be padded to the start of the data.
     let start = usize::try_from(data_offset).ok();
     let data = start.and_then(|start| file.get(start..)).unwrap_or_default();
     let mut names = HashSet::with_capacity(layouts.len());
@@ -130,8 +130,8 @@ fn slice(data: &[u8], offset: u64, bytes: u64) -> Option<&[u8]> {
     data.get(usize::try_from(offset).ok()?..end)
 }
 
-/// Checks that tensors do not overlap and that at most padding follows the last. Tensors may lie in
-/// any order.
+/// Checks that tensors do not overlap, and that only padding follows the last one. Tensors may be
+/// in any order.
 fn check_gaps(tensors: &[Tensor<'_>], data_bytes: u64) -> Result<(), Error> {
     let mut places: Vec<_> =
         tensors.iter().map(|t| (t.offset, t.offset + t.bytes.len() as u64, t.name)).collect();

@@ -1,6 +1,13 @@
 //! The tensor types of GGUF files.
 
-/// A tensor type with a known layout. It may have no kernel.
+/// A tensor type with a known layout. There may be no kernel for it.
+///
+/// ```
+/// use rope_cpu::gguf::GgmlType;
+///
+/// let q4_0 = GgmlType::named("q4_0").unwrap();
+/// assert_eq!((q4_0.block_len, q4_0.block_bytes), (32, 18)); // 4.5 bits for each weight
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GgmlType {
     /// The number of the type in the file.
@@ -14,7 +21,7 @@ pub struct GgmlType {
 }
 
 impl GgmlType {
-    /// The 32-bit floating-point type, which needs no decoding.
+    /// The 32-bit floating-point type.
     pub const F32: Self = Self { number: 0, name: "f32", block_len: 1, block_bytes: 4 };
 
     /// Returns the type with this name, in lower case.
@@ -24,12 +31,12 @@ impl GgmlType {
     }
 }
 
-/// The meaning of a type number in a file.
+/// What a type number in a file means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lookup {
     Known(GgmlType),
-    /// A type that was removed from the format and no current program reads, with the type to use
-    /// instead.
+    /// A type that was removed from the format, with the type to use instead. No current program
+    /// reads it.
     Removed {
         name: &'static str,
         instead: &'static str,

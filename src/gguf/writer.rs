@@ -1,9 +1,9 @@
-//! Writes a GGUF file from beginning to end, one tensor after the other.
+//! Writes a GGUF file from start to end, tensor by tensor.
 //!
-//! The writer of gguf-rs (0.1.8) cannot copy every model. Its sizes are too small for BF16, IQ4_NL
-//! and integers, and too large for MXFP4. It does not support the types from 40 (NVFP4) on. It
-//! sorts keys and cannot add numbers of 8 or 16 bits. It turns empty arrays into arrays of bytes,
-//! and writes zeros before all data.
+//! gguf-rs (0.1.8) has a writer, but it cannot copy every model. Its sizes are too small for BF16,
+//! IQ4_NL and integers, and too large for MXFP4. It does not support types from 40 (NVFP4) on. It
+//! sorts keys and cannot add numbers of 8 or 16 bits. It turns empty arrays into byte arrays, and
+//! writes zeros before all data.
 
 use std::io::{self, Read, Write};
 
@@ -34,7 +34,7 @@ impl Entry<'_> {
     }
 }
 
-/// A writer of a GGUF file, after the header.
+/// Writes the data of a GGUF file after its header.
 pub struct Writer<W> {
     out: W,
     alignment: u64,
@@ -42,12 +42,12 @@ pub struct Writer<W> {
     written: u64,
 }
 
-/// Bytes that are written at once.
+/// Maximum bytes of one write.
 const PART: usize = 64 << 10;
 
 impl<W: Write> Writer<W> {
-    /// Writes the header. The data must follow in the order of `tensors`: calls of
-    /// [`write`](Self::write) for each tensor, then one call of [`pad`](Self::pad).
+    /// Writes the header. Then write the data in the order of `tensors`: for each tensor, call
+    /// [`write`](Self::write) one or more times, then [`pad`](Self::pad) once.
     ///
     /// # Errors
     ///
@@ -90,12 +90,12 @@ impl<W: Write> Writer<W> {
     /// Returns an error if writing to the output fails.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.written += bytes.len() as u64;
-        // In parts that a buffered writer copies. Where the system reads a map itself and finds the
-        // file shortened, the error names no file.
+        // Write in parts, so that a buffered writer copies them. If the system read the map itself
+        // and found the file shortened, the error would name no file.
         bytes.chunks(PART).try_for_each(|part| self.out.write_all(part))
     }
 
-    /// Completes a tensor's data with padding up to the alignment.
+    /// Completes a tensor: pads its data up to the alignment.
     ///
     /// # Errors
     ///
