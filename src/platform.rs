@@ -1,9 +1,7 @@
-//! Everything that differs between operating systems: memory, processors, the terminal, signals,
-//! files.
+//! Everything that differs between operating systems: memory, processors, terminal, signals, files.
 //!
-//! `linux`, `macos` and `windows` each have the same functions; the modules here call them as
-//! `system`. Nothing else in the library and the program asks which system it runs on. To add a
-//! system, write its file and name it below.
+//! `linux`, `macos` and `windows` have the same functions; the modules here call them as `system`.
+//! No other code depends on the operating system. To add one, write its file and name it below.
 
 pub mod echo;
 pub mod interrupt;
@@ -29,7 +27,7 @@ use windows as system;
 #[cfg(unix)]
 mod unix;
 
-// Plain functions of what these systems answer, tested on all systems.
+// These modules interpret replies of a system in plain Rust, so they are tested on all systems.
 #[cfg(all(test, not(target_os = "macos")))]
 #[path = "platform/macos/answers.rs"]
 mod macos_answers;
@@ -59,8 +57,8 @@ pub enum Access {
     Owner,
 }
 
-/// Returns the directory for data that may be lost, such as the history of typed lines; `None` if
-/// the environment names no home directory.
+/// Returns the directory for data that can be lost, such as the input history; `None` if the
+/// environment sets no home directory.
 pub fn state_directory() -> Option<PathBuf> {
     Some(system::state_directory()?.join("rope-cpu"))
 }

@@ -1,15 +1,15 @@
-//! Worker threads that compute one step together: a single parallel region, in which every worker
+//! Worker threads that compute one step together. A step is a single parallel region: every worker
 //! runs the same code, phase by phase.
 //!
-//! A `Phase` has a number of tasks. Workers claim consecutive tasks until none is left, so that
-//! each task is done exactly once. The next phase begins when every worker that is in the phase has
-//! left it. A worker that arrives later skips the phase. So the team never waits for a worker whose
-//! core is busy with another program.
+//! A `Phase` has a number of tasks. Workers claim consecutive tasks until none is left, so each
+//! task runs exactly once. The next phase starts once every worker in the phase has left it. A
+//! worker that arrives later skips the phase. So the team never waits for a worker while its core
+//! is busy with another program.
 //!
-//! Workers exchange data through `Phased` buffers: in a phase a buffer is either read by all workers,
-//! or each worker writes the elements that belong to its tasks. Which worker gets which task varies
-//! from run to run. What a task computes does not, so results have the same bits on any number of
-//! threads.
+//! Workers exchange data through `Phased` buffers. In a phase, a buffer is either read by all
+//! workers, or each worker writes only the elements that belong to its tasks. The assignment of
+//! tasks to workers varies from run to run. The result of a task does not, so results have the same
+//! bits on any number of threads.
 
 mod current;
 mod memory;
@@ -46,22 +46,32 @@ pub struct Threads {
 }
 
 /// The number of workers for each kind of step.
+///
+/// ```
+/// use rope_cpu::threads::Workers;
+///
+/// // Four performance cores for answers, and the efficiency cores as well for prompts.
+/// let workers = Workers { answers: 4, prompts: 8 };
+/// assert_eq!(workers.most(), 8);
+/// assert_eq!(Workers::from(4), Workers { answers: 4, prompts: 4 });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workers {
-    /// For a step of answers alone, which waits for memory: slow cores do not make it faster.
+    /// For a step that only generates answers. It is limited by memory bandwidth, so slow cores do
+    /// not help.
     pub answers: usize,
-    /// For a step with a prompt, which arithmetic bounds.
+    /// For a step with prompt tokens. It is limited by arithmetic.
     pub prompts: usize,
 }
 
 impl Workers {
-    /// Returns the number of workers of a team for all steps.
+    /// Returns the number of workers of a team that runs both kinds of steps.
     pub fn most(self) -> usize {
         self.answers.max(self.prompts)
     }
 }
 
-/// Takes the same number for all steps.
+/// Uses the same number for all steps.
 impl From<usize> for Workers {
     fn from(count: usize) -> Self {
         Workers { answers: count, prompts: count }
@@ -71,9 +81,9 @@ impl From<usize> for Workers {
 /// The state that the workers of a step share.
 struct Shared {
     current: Current,
-    /// The first task that is not claimed yet, and in the upper half the number of its phase.
+    /// The first unclaimed task, with the number of its phase in the upper half.
     next: AtomicU64,
-    /// `None` for a team that never rests.
+    /// `None` for a team that never pauses.
     pace: Option<Mutex<Pace>>,
 }
 
@@ -101,7 +111,7 @@ impl Threads {
         Ok(Threads { pool, team, step: Mutex::new(shared) })
     }
 
-    /// Returns the team with another share of the processors' time.
+    /// Returns the team with a limit on its share of processor time.
     pub fn with_power(self, power: Power) -> Self {
         let shared = self.step.into_inner().unwrap_or_else(PoisonError::into_inner);
         Threads {
@@ -115,8 +125,8 @@ impl Threads {
         self.pool.current_num_threads()
     }
 
-    /// Runs `work` on every worker in parallel and waits for all of them. Every worker must go
-    /// through the same phases. A team runs one step at a time.
+    /// Runs `work` on every worker in parallel and waits for all of them. Every worker must enter
+    /// the same phases. A team runs one step at a time.
     ///
     /// # Panics
     /// If a worker panics: the others stop at their next phase and the panic is propagated. The
@@ -125,7 +135,7 @@ impl Threads {
         self.step_of(self.count(), work);
     }
 
-    /// Does what [`Threads::step`] does, on `workers` of the workers, or on one if that is 0.
+    /// Runs a step like [`Threads::step`], on only some of the `workers`; 0 means one.
     pub(crate) fn step_of(&self, workers: usize, work: impl Fn(&mut Worker<'_>) + Sync) {
         let count = workers.clamp(1, self.count());
         let shared = self.step.lock().unwrap_or_else(PoisonError::into_inner);
@@ -156,9 +166,9 @@ impl Threads {
     }
 }
 
-/// The time after which a worker lets other programs have its core, before a phase. The system would
-/// take the core away from it some milliseconds later, in the middle of a task, and all others would
-/// wait for that. Where no other program waits for the core, this costs nothing.
+/// How long a worker runs before it yields its core, between two phases. Otherwise the system would
+/// take the core away some milliseconds later, in the middle of a task, and all other workers would
+/// wait. If no other program waits for the core, yielding costs nothing.
 const TURN: Duration = Duration::from_millis(1);
 
 /// One of the threads that compute a step.
@@ -169,7 +179,7 @@ pub(crate) struct Worker<'s> {
     count: usize,
     /// The number of its next phase, never used twice by a team.
     next: u64,
-    /// The beginning of its turn on a core.
+    /// When it last yielded its core.
     since: Instant,
 }
 
@@ -179,8 +189,8 @@ impl Worker<'_> {
         self.index
     }
 
-    /// Enters the next phase, of `tasks` tasks, when the one before is over. Returns `None` if the
-    /// others have done all tasks. All workers must pass the same number.
+    /// Waits for the previous phase to end, and enters the next one, with `tasks` tasks. Returns
+    /// `None` if the others have completed all tasks. All workers must pass the same number.
     pub fn phase(&mut self, tasks: usize) -> Option<Phase<'_>> {
         if self.count > 1 && self.since.elapsed() >= TURN {
             thread::yield_now();
@@ -193,7 +203,7 @@ impl Worker<'_> {
     }
 }
 
-/// A phase that one worker is in. Dropping it leaves the phase, when no task is left.
+/// A phase, as one worker sees it. Drop it to leave the phase once no task is left.
 pub(crate) struct Phase<'w> {
     shared: &'w Shared,
     team: u64,
@@ -203,8 +213,8 @@ pub(crate) struct Phase<'w> {
 }
 
 impl Phase<'_> {
-    /// Claims some of the tasks that no worker has claimed, about half of this worker's share of
-    /// them. Returns `None` if no task is left.
+    /// Claims about half of this worker's share of the unclaimed tasks. Returns `None` if no task
+    /// is left.
     pub fn claim(&self) -> Option<Claim<'_>> {
         let size = |left: usize| left.div_ceil(2 * self.workers);
         let claim = |word| {
@@ -217,8 +227,8 @@ impl Phase<'_> {
         Some(Claim { phase: self, tasks: start..start + size(self.tasks - start) })
     }
 
-    /// Returns the first task that is not claimed. A word of an earlier phase says nothing about
-    /// this one.
+    /// Returns the first unclaimed task. If `word` is of an earlier phase, no task of this phase is
+    /// claimed yet.
     fn next(&self, word: u64) -> usize {
         if word >> 32 == self.number & u64::from(u32::MAX) { word as u32 as usize } else { 0 }
     }
@@ -242,21 +252,21 @@ impl Drop for Phase<'_> {
         if self.shared.current.has_one()
             && let Some(mut pace) = self.shared.pace()
         {
-            // The others wait for the next phase.
+            // Rest now, while the others wait for the next phase anyway.
             pace.rest();
         }
         self.shared.current.leave();
     }
 }
 
-/// Consecutive tasks of a phase that one worker has claimed, and no other worker can claim.
+/// Consecutive tasks of a phase, claimed by one worker.
 pub(crate) struct Claim<'p> {
     phase: &'p Phase<'p>,
     tasks: Range<usize>,
 }
 
 impl Claim<'_> {
-    /// Returns the first claimed task. In [`Phase::for_each`] it is the only one.
+    /// Returns the first claimed task. In [`Phase::for_each`], a claim has only one.
     pub fn task(&self) -> usize {
         self.tasks.start
     }

@@ -1,4 +1,4 @@
-//! The echo of typed characters by the terminal.
+//! Turns the terminal's echo of typed characters off and on.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -7,10 +7,11 @@ use super::system;
 /// Whether [`stop`] has stopped the echo.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// Keeps the terminal from showing what is typed, until it is dropped.
+/// Keeps the echo off until it is dropped.
 pub struct Stopped(());
 
-/// Stops the echo if standard input is a terminal that echoes. What is typed is read later.
+/// Turns the echo off if standard input is a terminal that echoes. The program reads what is typed
+/// later.
 pub fn stop() -> Option<Stopped> {
     system::set_echo(false).then(|| {
         STOPPED.store(true, SeqCst);
@@ -18,7 +19,7 @@ pub fn stop() -> Option<Stopped> {
     })
 }
 
-/// Starts the echo again, if [`stop`] has stopped it.
+/// Turns the echo on again, if [`stop`] has turned it off.
 pub fn restore() {
     if STOPPED.swap(false, SeqCst) {
         system::set_echo(true);

@@ -1,5 +1,5 @@
-//! Handling of Ctrl-C and SIGTERM, or a closed console in Windows: the first stops the computation,
-//! the second exits the program.
+//! Handles Ctrl-C, SIGTERM and, in Windows, a closed console. The first one stops the computation,
+//! the second one exits the program.
 
 #[cfg(feature = "program")]
 mod handlers;
@@ -22,11 +22,11 @@ static WAITING: AtomicBool = AtomicBool::new(false);
 static EXIT_ACTIONS: Mutex<ExitActions> =
     Mutex::new(ExitActions { files: Vec::new(), warning: None });
 
-/// The actions before an immediate exit.
+/// Actions before an immediate exit.
 struct ExitActions {
-    /// Incomplete files, which are removed.
+    /// Incomplete files to remove.
     files: Vec<PathBuf>,
-    /// A warning, which is printed.
+    /// A warning to print.
     warning: Option<String>,
 }
 
@@ -47,8 +47,8 @@ pub fn exit_code() -> u8 {
     if terminated() { 143 } else { 130 }
 }
 
-/// Calls `read`, which waits for a line, and clears an earlier Ctrl-C. SIGTERM interrupts the wait
-/// like Ctrl-C in the line editor; after SIGTERM, returns `None` without a wait.
+/// Calls `read`, which waits for a line. Clears an earlier Ctrl-C first. SIGTERM interrupts the
+/// wait, as Ctrl-C does in the line editor. After SIGTERM, returns `None` without waiting.
 pub fn read_line<T>(read: impl FnOnce() -> T) -> Option<T> {
     let clear = || INTERRUPTED.store(false, SeqCst);
     clear();
@@ -64,7 +64,8 @@ pub fn warn_on_exit(warning: Option<String>) {
     exit_actions().warning = warning;
 }
 
-/// Registers an incomplete file, which an immediate exit removes while the returned value lives.
+/// Registers an incomplete file. While the returned value lives, an immediate exit removes the
+/// file.
 pub fn unfinished(file: &Path) -> Unfinished {
     exit_actions().files.push(file.into());
     Unfinished(file.into())
@@ -89,10 +90,10 @@ pub struct Interruptible<W>(pub W);
 impl<W: Write> Write for Interruptible<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if raised() {
-            // Not of the kind Interrupted, after which callers try again.
+            // Not `Interrupted`, since callers would retry.
             return Err(io::Error::other("interrupted"));
         }
-        // In parts, so that Ctrl-C stops within a large tensor.
+        // Write in parts, so that Ctrl-C takes effect within a large tensor.
         self.0.write(&bytes[..bytes.len().min(8 << 20)])
     }
 

@@ -1,4 +1,4 @@
-//! Linux: files of `/proc` and `/sys`, and control groups.
+//! Linux: reads `/proc`, `/sys` and control groups.
 
 mod cgroup;
 mod memory;
@@ -39,7 +39,7 @@ pub fn reset_peak() {
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
-/// Advises the system to use large pages, which it may ignore.
+/// Advises the system to use large pages. It may ignore this.
 pub fn prefer_large_pages(map: &MmapMut) {
     let _ = map.advise(Advice::HugePage);
 }
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn bytes_that_are_read_late_leave_memory() {
         const BYTES: usize = 4 << 20;
-        // Not in the temporary directory: what is in memory cannot leave it.
+        // Not in the temporary directory, which may be in memory: then the pages cannot be dropped.
         if nix::sys::statfs::statfs(".").unwrap().filesystem_type() == nix::sys::statfs::TMPFS_MAGIC
         {
             return;
@@ -112,7 +112,8 @@ mod tests {
         };
         assert_eq!(sum(map.bytes()), BYTES);
         assert_eq!(resident(), BYTES);
-        // From within a page, to within another. Linux keeps pages that another processor is adding to its lists.
+        // From the middle of a page to the middle of another. Linux keeps pages that another
+        // processor is adding to its lists.
         let left = (0..100).any(|_| {
             advise(&map.bytes()[10..BYTES / 2], Reading::Late);
             thread::sleep(Duration::from_millis(10));

@@ -1,4 +1,4 @@
-//! macOS: answers of sysctl.
+//! macOS: calls sysctl.
 
 mod answers;
 
@@ -50,7 +50,8 @@ pub fn processor_name() -> Option<String> {
     answers::processor_name(&ask)
 }
 
-/// Gives this thread a class that the system runs on performance cores while any is free.
+/// Gives this thread a quality-of-service class. The system runs this class on performance cores
+/// while any is free.
 #[allow(unsafe_code, reason = "the class of a thread has no safe interface")]
 pub fn prefer_fast_cores() {
     let class = libc::qos_class_t::QOS_CLASS_USER_INITIATED;

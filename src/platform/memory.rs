@@ -1,10 +1,10 @@
-//! The memory that is available, and the memory that this process has used.
+//! The memory that is available, and the memory that this process uses.
 
 use thiserror::Error;
 
 use super::system;
 
-/// An error for memory that the system refuses.
+/// The system refused to allocate memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "the system refused {bytes} bytes of memory: raise its limit ({}), or choose a smaller context, \
@@ -28,7 +28,7 @@ pub fn filled<T: Clone>(value: T, len: usize) -> Result<Vec<T>, Refused> {
     Ok(buffer)
 }
 
-/// Memory that can be used without swapping or being killed.
+/// Memory that this process can use without swapping or being killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Available {
     /// The size in bytes.
@@ -40,13 +40,13 @@ pub struct Available {
 /// The source of the limit on the memory of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// The memory of the machine that is free, or used by caches that can be dropped.
+    /// The machine's memory that is free, or used by caches that can be dropped.
     Machine,
     /// The limit of the control group of a container or service.
     Cgroup,
     /// The limit of the job object of a container or service.
     Job,
-    /// A limit of this process: of its address space or its data (`ulimit -v`, `ulimit -d`).
+    /// A limit of this process on its address space or data (`ulimit -v`, `ulimit -d`).
     Process,
 }
 
@@ -55,14 +55,14 @@ pub fn available() -> Option<Available> {
     system::available_memory()
 }
 
-/// Returns the peak resident memory of this process in bytes, mapped file pages included, since
-/// its start or since [`reset_peak`]; `None` if the system does not report it.
+/// Returns the peak resident memory of this process in bytes, including mapped file pages; `None`
+/// if the system does not report it. The peak is since the start or since [`reset_peak`].
 pub fn peak_resident() -> Option<u64> {
     system::peak_resident()
 }
 
-/// Resets the value of [`peak_resident`] to the memory that is resident now. Has no effect on
-/// systems without support for it.
+/// Resets [`peak_resident`] to the memory that is resident now. Does nothing if the system does not
+/// support this.
 pub fn reset_peak() {
     system::reset_peak();
 }

@@ -1,7 +1,7 @@
-//! Memory in large pages, if the system has them.
+//! Memory in large pages, where the system supports them.
 //!
-//! Weights and the KV cache are read once for each token, and are far larger than what the CPU's
-//! table of page addresses (TLB) covers: with small pages, looking up an address can take longer
+//! Each token reads the weights and the KV cache once. They are far larger than the memory that the
+//! CPU's page table cache (TLB) covers. With small pages, looking up an address can take longer
 //! than reading the data.
 
 use std::alloc::{Layout, handle_alloc_error};
@@ -32,13 +32,13 @@ pub fn try_zeros(bytes: usize) -> Result<MmapMut, Refused> {
 /// When bytes of a mapped file will be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// Soon: the system reads them from the disk meanwhile.
+    /// Soon: the system starts to read them from the disk.
     Soon,
-    /// Not before much else: their memory can be used for that.
+    /// Much later: their memory can be used for other data now.
     Late,
 }
 
-/// Tells the system when bytes of a mapped file will be read. It may ignore that; Windows does.
+/// Advises the system when bytes of a mapped file will be read. It may ignore this; Windows does.
 pub fn advise(bytes: &[u8], reading: Reading) {
     system::advise(bytes, reading);
 }

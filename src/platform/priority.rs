@@ -1,4 +1,4 @@
-//! The priority of the program beside others.
+//! The scheduling priority of the program.
 
 use std::io;
 

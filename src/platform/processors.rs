@@ -1,10 +1,12 @@
-//! The default numbers of threads.
+//! The default thread counts.
 //!
-//! The work is arithmetic in vector registers and streams from memory: the second thread of a core
-//! shares both with the first and only waits. So the default is one thread for each physical core
-//! that this process may use, and no more than its CPU quota. Answers are read from memory, which
-//! performance cores alone can keep busy. Prompts are arithmetic: efficiency cores do their share of
-//! it, where they are not so slow that a step waits for the last task of one.
+//! The work is vector arithmetic and streaming from memory. The second hardware thread of a core
+//! shares both with the first, so it only waits. So the default is one thread for each physical
+//! core that this process may use, but no more than its CPU quota.
+//!
+//! Generating an answer is limited by memory bandwidth, which performance cores alone can use up.
+//! Prompt processing is arithmetic, and efficiency cores help, unless they are so slow that each
+//! step waits for them at its end.
 
 use super::{
     system,
@@ -21,7 +23,7 @@ pub struct Threads {
     pub reason: String,
 }
 
-/// Returns the numbers of threads to use if the user does not set them.
+/// Returns the thread counts to use if the user does not set them.
 pub fn default_threads() -> Threads {
     system::machine().and_then(|machine| threads(&machine)).unwrap_or_else(|| {
         let count = usable().unwrap_or(1);
@@ -29,11 +31,11 @@ pub fn default_threads() -> Threads {
     })
 }
 
-/// Returns the numbers of threads for a machine; `None` if it has no processor for this process.
+/// Returns the thread counts for a machine; `None` if this process may use none of its processors.
 pub(super) fn threads(machine: &Machine) -> Option<Threads> {
     let all = &machine.processors;
     let (allowed, hybrid) = (|| all.iter().filter(|p| p.allowed), all.iter().any(|p| !p.fast));
-    // A process that is pinned to efficiency cores uses those.
+    // A process that is pinned to efficiency cores uses them.
     let on_fast = allowed().any(|p| p.fast);
     let chosen = cores(allowed().filter(|p| p.fast == on_fast));
     let others = cores(allowed().filter(|p| p.fast != on_fast));
@@ -70,7 +72,7 @@ pub(super) fn threads(machine: &Machine) -> Option<Threads> {
     Some(Threads { workers, reason })
 }
 
-/// Returns the number of logical processors that this process may use, by its affinity and its CPU
+/// Returns the number of logical processors that this process may use, by its affinity and CPU
 /// quota; `None` if the system does not report it.
 pub fn usable() -> Option<usize> {
     std::thread::available_parallelism().ok().map(usize::from)

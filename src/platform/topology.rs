@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::system;
 
-/// The processors and caches of the machine, and this process's share of them.
+/// The processors and caches of the machine, and the part that this process may use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topology {
     /// The maker's name of the processor.
@@ -50,7 +50,7 @@ pub struct Cache {
 pub(super) struct Machine {
     /// The logical processors that are online.
     pub processors: Vec<Processor>,
-    /// Whether a slow core, if the machine has some, is at least about a third as fast as a fast one.
+    /// Whether a slow core is at least about a third as fast as a fast one.
     pub slow_cores_help: bool,
     /// The CPU time that this process may use, in processors, if it is limited.
     pub quota: Option<f64>,

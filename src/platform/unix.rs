@@ -27,18 +27,20 @@ use rustix::mm::{Advice, madvise};
 
 use super::{Access, pages::Reading};
 
-/// The character that shells write before a blank of a path.
+/// The character that shells put before a space in a path.
 pub const PATH_ESCAPE: Option<char> = Some('\\');
 
-/// The bytes that Linux reads ahead at a time from most disks. Of longer advice it leaves out the rest.
+/// Linux reads this many bytes ahead at a time from most disks. It ignores the rest of longer
+/// advice.
 const WINDOW_BYTES: usize = 512 << 10;
 
-/// Tells the system when bytes of a mapped file will be read. Errors are ignored, as advice is.
+/// Advises the system when bytes of a mapped file will be read. Ignores errors, since it is only
+/// advice.
 #[allow(unsafe_code, reason = "advice is given by address")]
 pub fn advise(bytes: &[u8], reading: Reading) {
     let page = rustix::param::page_size();
     let (advice, each) = match reading {
-        // The page in which a part starts counts as well.
+        // The page where a part starts counts as well.
         Reading::Soon => (Advice::WillNeed, WINDOW_BYTES - page),
         #[cfg(target_os = "linux")]
         Reading::Late => (Advice::LinuxPageOut, usize::MAX),
@@ -78,7 +80,7 @@ pub fn link(target: &Path, link: &Path) -> io::Result<()> {
     symlink(target, link)
 }
 
-/// Makes opening a link fail, and opening a pipe not wait for its other end.
+/// Makes opening fail on a link, and not wait on a pipe.
 pub fn open_without_following(options: &mut OpenOptions) {
     options.custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits());
 }

@@ -43,11 +43,10 @@ pub fn peak_resident() -> Option<u64> {
 /// Does nothing: the system has no way to reset the peak.
 pub fn reset_peak() {}
 
-/// Does nothing: large pages need a privilege that users do not have by default, and are never
-/// swapped.
+/// Does nothing: large pages need a privilege that users lack by default, and are never swapped.
 pub fn prefer_large_pages(_: &MmapMut) {}
 
-/// Does nothing: the system reads what is missing, and drops what it has not used for long.
+/// Does nothing: the system reads missing pages, and drops pages that were not used for long.
 pub fn advise(_: &[u8], _: Reading) {}
 
 /// Does nothing: the system does not map files in large pages.
@@ -74,8 +73,8 @@ pub fn state_directory() -> Option<PathBuf> {
     path_variable("LOCALAPPDATA")
 }
 
-/// Creates a directory and its parents, with the access that the parent grants: in the user's
-/// folders, to the user alone.
+/// Creates a directory and its parents. They have the access rights of the parent: in the user's
+/// folders, only the user can read them.
 ///
 /// # Errors
 /// If the file system cannot create it.
@@ -83,7 +82,7 @@ pub fn create_private_directory(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)
 }
 
-/// Returns `false`: the folders of a user are closed to others by default.
+/// Returns `false`: by default, a user's folders are closed to others.
 pub fn others_may_write(_: &Path) -> bool {
     false
 }
@@ -105,7 +104,7 @@ pub fn open_without_following(options: &mut OpenOptions) {
 /// Does nothing: a new file has the access that its folder grants.
 pub fn set_new_file_access(_: &mut OpenOptions, _: Access) {}
 
-/// Paths have backslashes between folders, so none marks the next character.
+/// `None`, since a backslash separates folders in paths.
 pub const PATH_ESCAPE: Option<char> = None;
 
 /// Returns whether standard input, if it is a pipe or a file, can be read without blocking. False

@@ -1,20 +1,20 @@
-//! The phase that a team is in: who may enter it, and when the next one begins.
+//! The current phase of a team: which workers may enter it, and when the next one starts.
 
 use std::sync::{
     Condvar, Mutex, PoisonError,
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-/// The iterations of the spin loop before a thread parks: some 20 microseconds. On an idle machine
-/// the workers' phases differ by less than that, and on a busy one little time is wasted.
+/// Iterations of the spin loop before a thread parks: about 20 microseconds. On an idle machine,
+/// workers arrive closer together than that. On a busy machine, this wastes little time.
 const SPINS: usize = 2_000;
 
-/// The bits of the number of workers in a phase.
+/// The number of bits that count the workers in a phase.
 const PRESENT_BITS: u32 = 16;
 const PRESENT: u64 = (1 << PRESENT_BITS) - 1;
 
-/// The current phase. It ends when all workers that have entered it have left, so a worker that the
-/// system has put aside before it entered is not waited for.
+/// The current phase. It ends when all workers that entered it have left. So the team does not wait
+/// for a worker that the system suspended before it entered.
 pub(super) struct Current {
     /// The number of the phase, and in the lowest bits the number of workers in it.
     word: AtomicU64,
@@ -39,20 +39,20 @@ impl Current {
         self.word.load(Ordering::Acquire) >> PRESENT_BITS
     }
 
-    /// Waits until a phase has begun, and enters it. Returns false if it is over. What workers wrote
-    /// in earlier phases is visible to one that has entered.
+    /// Waits until a phase has started, and enters it. Returns `false` if the phase is over. A
+    /// worker that has entered sees everything that workers wrote in earlier phases.
     pub fn enter(&self, number: u64) -> bool {
         self.wait_for(number);
         let enter = |word| (word >> PRESENT_BITS == number).then_some(word + 1);
         self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, enter).is_ok()
     }
 
-    /// Returns whether one worker is in the phase.
+    /// Returns whether only one worker is in the phase.
     pub fn has_one(&self) -> bool {
         self.word.load(Ordering::Relaxed) & PRESENT == 1
     }
 
-    /// Leaves the phase. The last worker begins the next one.
+    /// Leaves the phase. The last worker to leave starts the next one.
     pub fn leave(&self) {
         let next = |word: u64| ((word >> PRESENT_BITS) + 1) << PRESENT_BITS;
         let left = self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
@@ -80,19 +80,19 @@ impl Current {
         }
     }
 
-    /// Panics if a worker has panicked: the phase that it was in does not end.
+    /// Panics if a worker has panicked, since its phase never ends.
     pub fn refuse_poison(&self) {
         assert!(!self.poisoned.load(Ordering::Relaxed), "another worker panicked");
     }
 
     fn wake(&self) {
-        // A thread that decided to park before the change holds the lock until it waits. Taking the
-        // lock once makes sure that it is notified.
+        // A thread that decided to park before the change holds the lock until it waits. Locking
+        // once guarantees that it is notified.
         drop(self.parked.lock().unwrap_or_else(PoisonError::into_inner));
         self.begun.notify_all();
     }
 
-    /// Returns a guard: as long as it lives, a panic of this thread makes the other threads panic
+    /// Returns a guard. If this thread panics while the guard lives, the other threads panic
     /// instead of waiting.
     pub fn poison_on_panic(&self) -> impl Drop {
         struct Poison<'c>(&'c Current);

@@ -26,7 +26,7 @@ impl Memory {
         Ok(Memory { map: Arc::new(pages::try_zeros(total)?), used: 0 })
     }
 
-    /// Cuts off the next buffer, of `len` zeros.
+    /// Cuts off the next buffer: `len` zeros.
     ///
     /// # Panics
     /// If the rest of the memory is smaller than that.
@@ -49,7 +49,7 @@ pub struct Cells<T> {
 }
 
 impl<T> Cells<T> {
-    /// Returns a buffer without elements, which needs no memory.
+    /// Returns a buffer without elements. It uses no memory.
     pub fn empty() -> Self {
         Cells { map: None, start: 0, len: 0, elements: PhantomData }
     }
@@ -62,8 +62,8 @@ impl<T> Deref for Cells<T> {
     fn deref(&self) -> &[UnsafeCell<T>] {
         let Some(map) = &self.map else { return &[] };
         let start = map.as_ptr().wrapping_add(self.start).cast();
-        // SAFETY: `cut` reserved `len` aligned elements at `start` for this buffer alone; they were
-        // zeros at first, which is a valid `T`; the map lives as long as `self`.
+        // SAFETY: `cut` reserved `len` aligned elements at `start` for this buffer alone. They
+        // started as zeros, which is a valid `T`. The map lives as long as `self`.
         unsafe { std::slice::from_raw_parts(start, self.len) }
     }
 }

@@ -1,4 +1,4 @@
-//! The buffers through which workers exchange data.
+//! Buffers through which workers exchange data.
 
 #![allow(unsafe_code, reason = "disjoint parts of one buffer are lent to several threads at once")]
 
@@ -14,12 +14,11 @@ use bytemuck::Zeroable;
 use super::{Claim, Memory, Phase, Threads, memory::Cells};
 use crate::platform::memory::Refused;
 
-/// A buffer of `rows` x `width` elements. In each phase of its team's steps it is used in one way:
-/// read as a whole, written in runs of `unit` elements, or written in columns `unit` wide. Task `i`
-/// of the phase owns the `i`-th unit, so that no element has two writers.
+/// A buffer of `rows` x `width` elements. Each phase uses it in one way: all workers read it, or
+/// workers write runs of `unit` elements, or they write columns that are `unit` wide. Task `i` of
+/// the phase owns the `i`-th unit, so no element has two writers.
 ///
-/// A phase that uses a buffer in two ways panics: that is a mistake in the program, not in its
-/// input.
+/// A phase that uses a buffer in two ways panics. This is a bug in the program, whatever its input.
 pub struct Phased<T> {
     elements: Cells<T>,
     width: usize,
@@ -28,8 +27,8 @@ pub struct Phased<T> {
     used: AtomicU64,
 }
 
-// SAFETY: `register_use` lets a phase either read elements or hand out disjoint parts of them, and
-// the order of phases is one of all accesses; elements move between threads, hence `T: Send`.
+// SAFETY: `register_use` allows a phase either to read elements or to lend out disjoint parts of
+// them, and phases are ordered. Elements move between threads, hence `T: Send`.
 unsafe impl<T: Send + Sync> Sync for Phased<T> {}
 
 /// The ways to use a buffer in a phase.
@@ -53,7 +52,7 @@ impl<T: Zeroable + Copy> Phased<T> {
         Ok(Phased::within(&mut memory, team, rows, width))
     }
 
-    /// Returns a buffer without elements, which belongs to no team.
+    /// Returns a buffer without elements.
     pub fn empty() -> Self {
         Phased { elements: Cells::empty(), width: 0, team: 0, used: AtomicU64::new(0) }
     }
@@ -69,11 +68,11 @@ impl<T: Zeroable + Copy> Phased<T> {
         self.width
     }
 
-    /// Returns all elements, outside of any step.
+    /// Returns all elements, between steps.
     pub fn all(&mut self) -> &mut [T] {
         let start = UnsafeCell::raw_get(self.elements.as_ptr());
         let len = self.elements.len();
-        // SAFETY: the exclusive borrow of `self` is one of all its elements.
+        // SAFETY: `&mut self` guarantees that no other reference to an element exists.
         unsafe { std::slice::from_raw_parts_mut(start, len) }
     }
 
@@ -81,8 +80,8 @@ impl<T: Zeroable + Copy> Phased<T> {
     pub fn read<'p>(&'p self, phase: &'p Phase<'_>) -> &'p [T] {
         self.register_use(phase, Access::Read, 0);
         let start = self.elements.as_ptr().cast();
-        // SAFETY: `register_use` made sure that this phase only reads; the borrow of the phase is
-        // over before the phase is.
+        // SAFETY: `register_use` ensures that this phase only reads. The borrow ends before the
+        // phase does.
         unsafe { std::slice::from_raw_parts(start, self.elements.len()) }
     }
 
@@ -93,9 +92,9 @@ impl<T: Zeroable + Copy> Phased<T> {
         let range = claim.tasks.start.saturating_mul(unit).min(len)
             ..claim.tasks.end.saturating_mul(unit).min(len);
         let start = UnsafeCell::raw_get(self.elements[range.clone()].as_ptr());
-        // SAFETY: no other claim of this phase has these tasks, and this claim is borrowed for as
-        // long as the result lives. `register_use` made sure that all claims of the phase use the
-        // same unit. The product saturates, so different tasks never have the same elements.
+        // SAFETY: no other claim of this phase has these tasks, and the result borrows this claim.
+        // `register_use` ensures that all claims of the phase use the same unit. The product
+        // saturates, so different tasks never have the same elements.
         unsafe { std::slice::from_raw_parts_mut(start, range.len()) }
     }
 
@@ -141,8 +140,8 @@ impl<T> Columns<'_, T> {
         let at = row.saturating_mul(self.width);
         let cells = &self.elements[at..at + self.width][self.range.clone()];
         let start = UnsafeCell::raw_get(cells.as_ptr());
-        // SAFETY: these columns belong to the tasks of one claim, borrowed as long as `self` lives.
-        // Only one row is lent at a time.
+        // SAFETY: these columns belong to the tasks of one claim, which is borrowed as long as
+        // `self` lives. Only one row is lent at a time.
         unsafe { std::slice::from_raw_parts_mut(start, cells.len()) }
     }
 
@@ -156,7 +155,7 @@ impl<T> Columns<'_, T> {
 mod tests {
     use super::{super::Worker, *};
 
-    /// Goes through a phase of one task.
+    /// Runs a phase of one task.
     fn pass(worker: &mut Worker<'_>) {
         if let Some(phase) = worker.phase(1) {
             phase.for_each(|_| {});
@@ -211,7 +210,7 @@ mod tests {
                     passed.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            // Here each has one of two tasks, which ends when both have theirs.
+            // Each worker has one of two tasks, and the phase ends when both are done.
             let Some(phase) = worker.phase(2) else { return };
             phase.for_each(|_| {
                 joined.fetch_add(1, Ordering::Relaxed);

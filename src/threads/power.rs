@@ -1,11 +1,11 @@
-//! A limit on the processors' time: a team rests in proportion to its work.
+//! A limit on processor time: a team rests in proportion to its work.
 
 use std::{
     thread::sleep,
     time::{Duration, Instant},
 };
 
-/// The share of the processors' time that a team of threads may use. Less of it means less heat and
+/// The share of processor time that a team of threads may use. A smaller share means less heat and
 /// noise, and a slower model.
 ///
 /// ```
@@ -24,12 +24,12 @@ impl Power {
     /// All of the time.
     pub const FULL: Power = Power { percent: 100 };
 
-    /// Returns the share of `percent` from 1 to 100, or `None` for another number.
+    /// Returns a share of 1 to 100 percent; `None` for any other number.
     pub fn percent(percent: u8) -> Option<Power> {
         (1..=100).contains(&percent).then_some(Power { percent })
     }
 
-    /// Returns the pace of a team, if it rests.
+    /// Returns how a team alternates work and rest; `None` if it never rests.
     pub(super) fn pace(self) -> Option<Pace> {
         (self != Power::FULL).then(|| Pace { power: self, since: Instant::now() })
     }
@@ -40,24 +40,24 @@ impl Power {
     }
 }
 
-/// A team's alternation of work and rest. All workers rest together: if each did so by itself, the
-/// rest of one would be work of another, which waits for it.
+/// How a team alternates work and rest. All workers rest together. If each rested by itself,
+/// workers would wait for resting ones.
 pub(super) struct Pace {
     power: Power,
-    /// The beginning of a step, or the end of the last rest in it.
+    /// When the step started, or the last rest in it ended.
     since: Instant,
 }
 
 impl Pace {
-    /// The least work before a rest within a step: short rests take longer than asked for.
+    /// The minimum work before a rest within a step. Short rests take longer than requested.
     const WORK_MIN: Duration = Duration::from_millis(10);
 
-    /// Begins a step.
+    /// Starts a step.
     pub fn begin(&mut self) {
         self.since = Instant::now();
     }
 
-    /// Rests, if the last rest is long enough ago.
+    /// Rests, if the last rest was long enough ago.
     pub fn rest(&mut self) {
         if self.since.elapsed() >= Self::WORK_MIN {
             self.end();

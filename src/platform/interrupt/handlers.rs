@@ -1,4 +1,4 @@
-//! Handlers of signals, which a program installs.
+//! Signal handlers, which a program installs.
 
 use std::{
     fs,
@@ -18,8 +18,8 @@ static IGNORED: AtomicBool = AtomicBool::new(false);
 /// Called at the first signal.
 static STOP: OnceLock<Box<dyn Fn() + Send + Sync>> = OnceLock::new();
 
-/// Installs handlers: Ctrl-C and SIGTERM set a flag, which [`raised`] returns. A second signal
-/// exits immediately, so that you can always stop the program.
+/// Installs handlers for Ctrl-C and SIGTERM. They set a flag, which [`raised`] returns. A second
+/// signal exits immediately, so you can always stop the program.
 ///
 /// # Errors
 /// If the system rejects a handler.
@@ -27,14 +27,14 @@ pub fn install() -> io::Result<()> {
     system::handle_signals()
 }
 
-/// Installs handlers like [`install`], which also call `stop` at the first signal. Without
+/// Installs handlers like [`install`]. At the first signal, they also call `stop`. Without
 /// `interrupts`, Ctrl-C does nothing.
 ///
 /// # Errors
 /// If the system rejects a handler.
 pub fn install_with(interrupts: bool, stop: impl Fn() + Send + Sync + 'static) -> io::Result<()> {
     IGNORED.store(!interrupts, SeqCst);
-    // Set once: a program has one server.
+    // Fails if it is set already: a program has one server.
     let _ = STOP.set(Box::new(stop));
     install()
 }
@@ -65,14 +65,14 @@ pub(in crate::platform) fn raise(request: Request) {
     }
 }
 
-/// Returns whether the program waits for a line, which only a signal interrupts.
+/// Returns whether the program is waiting for a line, which only a signal can interrupt.
 #[cfg_attr(windows, expect(dead_code, reason = "nothing interrupts that wait in Windows"))]
 pub(in crate::platform) fn waits_for_line() -> bool {
     super::WAITING.load(SeqCst)
 }
 
 fn exit_now() -> ! {
-    // Locked until the exit, so that no other file is registered.
+    // Hold the lock until the exit, so that no other file is registered.
     let actions = exit_actions();
     for file in &actions.files {
         let _ = fs::remove_file(file);

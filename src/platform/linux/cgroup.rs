@@ -1,11 +1,12 @@
-//! The control groups (v1 and v2) that this process is in: the limits of containers and services.
+//! The control groups (v1 and v2) of this process, which hold the limits of containers and
+//! services.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// A control group: a directory of files, and the version that their names follow.
+/// A control group: a directory of files. The version determines their names.
 pub struct Group {
     /// The directory of the group's files.
     pub directory: PathBuf,
@@ -19,17 +20,18 @@ impl Group {
         fs::read_to_string(self.directory.join(file)).ok()
     }
 
-    /// Reads a file that holds one number. Returns `None` also for `max`, which means no limit.
+    /// Reads a file that holds one number. Returns `None` if the file says `max`, which means no
+    /// limit.
     pub fn number(&self, file: &str) -> Option<u64> {
         self.read(file)?.trim().parse().ok()
     }
 }
 
-/// Returns the groups that limit this process for `controller`: its own and all ancestors, of both
+/// Returns all groups that limit this process for `controller`: its group and the parents, of both
 /// versions. `root` is `/` except in tests.
 ///
-/// In a container the process's own group may be the root of the mount, with its path on the host.
-/// So directories that do not exist are left out, and the mount itself is always included.
+/// In a container, the process's group may be the root of the mount, with its path on the host. So
+/// directories that do not exist are skipped, and the mount itself is always included.
 pub fn groups(root: &Path, controller: &str) -> Vec<Group> {
     let mount = root.join("sys/fs/cgroup");
     let list = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();

@@ -1,11 +1,11 @@
-//! The memory that the machine, control groups and limits of the process leave.
+//! The memory that the machine, the control groups and the process's limits leave free.
 
 use std::{fs, path::Path};
 
 use super::cgroup::{self, Group};
 use crate::platform::memory::{Available, Limit};
 
-/// Returns the smallest amount of memory that any limit leaves.
+/// Returns the smallest amount of memory that any limit leaves free.
 pub fn available(root: &Path) -> Option<Available> {
     let machine = kilobytes(&root.join("proc/meminfo"), "MemAvailable:")?;
     let machine = Available { bytes: machine, limit: Limit::Machine };
@@ -18,8 +18,8 @@ pub fn available(root: &Path) -> Option<Available> {
         .min_by_key(|available| available.bytes)
 }
 
-/// Returns the bytes that a group's limit leaves. Cached file pages count as usage there, but
-/// the kernel drops them before it refuses memory, so they are subtracted: a model file that
+/// Returns the bytes that a group's limit leaves free. The group counts cached file pages as usage,
+/// but the kernel drops them before it refuses memory. So they are subtracted: a model file that
 /// was read before does not reduce the available memory.
 fn left_in(group: &Group) -> Option<u64> {
     let (limit, usage, cached) = match group.unified {
@@ -41,8 +41,8 @@ fn left_in(group: &Group) -> Option<u64> {
     Some(limit.saturating_sub(usage.saturating_sub(cached)))
 }
 
-/// Returns the bytes that the limits of this process leave. A mapped model counts in its
-/// address space, but not in its usage here: whoever plans the memory adds the weights.
+/// Returns the bytes that the limits of this process leave free. A mapped model counts towards its
+/// address space, but is not subtracted here: the memory plan adds the weights.
 fn left_to_process(root: &Path) -> Option<u64> {
     let limits = fs::read_to_string(root.join("proc/self/limits")).ok()?;
     let soft = |name: &str| {

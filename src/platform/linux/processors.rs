@@ -1,4 +1,4 @@
-//! Processors and caches, as `/sys/devices` has them.
+//! Processors and caches, from `/sys/devices`.
 
 use std::{
     collections::BTreeSet,
@@ -43,8 +43,8 @@ fn affinity(root: &Path) -> Option<Set> {
     parse(status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?)
 }
 
-/// Reads the performance cores of an Intel processor with two kinds of cores: there is a
-/// performance-counter device for each.
+/// Reads which processors of an Intel hybrid are performance cores. Each kind of core has its
+/// performance-counter device.
 fn intel_performance(root: &Path, online: &Set) -> Option<Set> {
     let device = |kind| list(&root.join("sys/devices").join(kind).join("cpus"));
     device("cpu_atom").and(device("cpu_core")).map(|core| &core & online)
@@ -80,14 +80,14 @@ fn quota(root: &Path) -> Option<f64> {
         .reduce(f64::min)
 }
 
-/// Reads the processor's name, which x86 provides; on Arm the kernel reports only part numbers.
+/// Reads the processor's name. Only x86 has one; on Arm the kernel reports only part numbers.
 pub fn name(root: &Path) -> Option<String> {
     let info = fs::read_to_string(root.join("proc/cpuinfo")).ok()?;
     let line = info.lines().find_map(|line| line.strip_prefix("model name"))?;
     Some(line.split_once(':')?.1.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Reads all caches. A cache that several processors share counts once.
+/// Reads all caches. A cache shared by several processors is counted once.
 fn caches(root: &Path, online: &Set) -> Vec<Cache> {
     let mut found = BTreeSet::new();
     for &cpu in online {
@@ -128,7 +128,7 @@ fn list(path: &Path) -> Option<Set> {
 
 /// Parses a list such as `0-3,8,10-11`, as the kernel writes it.
 fn parse(text: &str) -> Option<Set> {
-    /// Above any number that Linux supports; a limit, so that no file causes a long loop.
+    /// More than Linux supports. The limit prevents a long loop if a file is wrong.
     const PROCESSORS_MAX: usize = 1 << 16;
     let mut set = Set::new();
     for range in text.trim().split(',').filter(|range| !range.is_empty()) {

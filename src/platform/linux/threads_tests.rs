@@ -1,4 +1,4 @@
-//! Default numbers of threads on machines as Linux describes them.
+//! Default thread counts on machines as Linux describes them.
 
 use super::{processors::machine, tests::tree};
 use crate::platform::processors::threads;

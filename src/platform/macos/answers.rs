@@ -1,4 +1,4 @@
-//! The meaning of sysctl's answers, which tests check on every system.
+//! Interprets the replies of sysctl. Tests check it on every system.
 //!
 //! Apple documents the names under "Determining system capabilities". The cores of performance level
 //! 0 are the fastest. Machines with Intel processors have no levels.
@@ -11,8 +11,8 @@ use crate::platform::{
 /// Returns the value of a name: an integer of 4 or 8 bytes, a list of them, or a text.
 pub type Ask<'a> = &'a dyn Fn(&str) -> Option<Vec<u8>>;
 
-/// Above the number of processors and levels of any Mac; a limit, so that no answer causes a long
-/// loop.
+/// More than the processors and levels of any Mac. The limit prevents a long loop if a reply is
+/// wrong.
 const COUNT_MAX: usize = 4096;
 
 /// Returns the memory that is free, or that holds file contents and caches that can be dropped.
@@ -63,7 +63,7 @@ pub fn machine(ask: Ask<'_>) -> Option<Machine> {
 
 /// Returns the caches of the cores that a prefix names.
 fn caches_of(ask: Ask<'_>, prefix: &str, physical: usize, logical: usize) -> Vec<Cache> {
-    // For Intel: the numbers of processors that share the memory, an L1, an L2 and an L3 cache.
+    // On Intel: how many processors share the memory, an L1, an L2 and an L3 cache.
     let shared = ask("hw.cacheconfig").unwrap_or_default();
     let shared = |level: usize| integer(shared.chunks_exact(8).nth(level)?);
     let cache = |(name, file, level): (&str, &str, usize)| {
@@ -148,7 +148,7 @@ hw.l1dcachesize: 32768
 hw.l2cachesize: 262144
 hw.l3cachesize: 6291456";
 
-    /// Answers as a machine that `sysctl -a` describes so: integers of 8 bytes, lists of them, texts
+    /// Replies like a machine with this `sysctl -a`: integers of 8 bytes, lists of them, and texts
     /// that end with a zero.
     fn recorded(text: &'static str) -> impl Fn(&str) -> Option<Vec<u8>> {
         move |name| {

@@ -1,11 +1,11 @@
-//! Handling of a mapped file that is shortened while it is in use.
+//! Handles a mapped file that is shortened while in use.
 //!
 //! Reading the missing part raises SIGBUS, which by default kills the program without a message.
 //! This handler prints the name of the file, removes incomplete files, and exits with code 2.
 //!
-//! The handler can run between any two instructions of the program. It reads lists that only grow
-//! at their end, and calls only functions that POSIX allows in a handler: sigaction, unlink, write
-//! and _exit.
+//! The handler can run between any two instructions of the program. So it reads only lists that
+//! grow at their end, and calls only functions that POSIX allows in a handler: sigaction, unlink,
+//! write and _exit.
 
 #![allow(unsafe_code, reason = "signals have no safe interface")]
 
@@ -44,8 +44,7 @@ struct Map {
     message: String,
 }
 
-/// A link of a list: an entry, or the end. Entries are never freed, since the handler may read
-/// them.
+/// A link of a list. Entries are never freed, since the handler may read them.
 type Link<T> = OnceLock<&'static Entry<T>>;
 
 struct Entry<T: 'static> {
@@ -64,7 +63,8 @@ impl Drop for Registered {
     }
 }
 
-/// Registers `map`, of the file at `path`: after a fault in it the program exits with a message.
+/// Registers `map`, the contents of the file at `path`. After a fault in it, the program exits with
+/// a message.
 pub fn watch(map: &[u8], path: &Path) -> Registered {
     PREVIOUS.get_or_init(|| {
         let flags = SaFlags::SA_SIGINFO | SaFlags::SA_ONSTACK;
@@ -80,7 +80,7 @@ pub fn watch(map: &[u8], path: &Path) -> Registered {
     register(&MAPS, Map { addresses: start..start + map.len(), message })
 }
 
-/// Registers an incomplete file, which a fault in any map removes.
+/// Registers an incomplete file. A fault in any map removes it.
 pub fn remove_on_fault(path: &Path) -> Option<Registered> {
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
     Some(register(&PARTIAL, path))
@@ -110,12 +110,12 @@ extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c
     // number; it is only compared, never dereferenced.
     let address = unsafe { info.si_addr() }.addr();
     let Some(map) = registered(&MAPS).find(|map| map.addresses.contains(&address)) else {
-        // The instruction then faults again, with the previous action of SIGBUS.
+        // Then the instruction faults again, with the previous action for SIGBUS.
         let default = || SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
         set(&PREVIOUS.get().copied().unwrap_or_else(default));
         return;
     };
-    // Another thread is handling a fault: this one faults again until the program exits.
+    // Another thread is handling a fault. This thread faults again until the program exits.
     if REPORTED.swap(true, Ordering::Relaxed) {
         return;
     }

@@ -13,7 +13,7 @@ use signal_hook::{
 
 use crate::platform::interrupt::{Request, raise, terminated, waits_for_line};
 
-/// Calls [`raise`] for each SIGINT and SIGTERM, on a thread of its own.
+/// Starts a thread that calls [`raise`] for each SIGINT and SIGTERM.
 pub fn handle_signals() -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     thread::Builder::new().name("signals".into()).spawn(move || {
@@ -30,7 +30,7 @@ pub fn handle_signals() -> io::Result<()> {
 }
 
 /// Interrupts the wait for a line by SIGINT, which the line editor handles while it waits. A SIGINT
-/// outside the wait has no effect, so it is repeated.
+/// outside the wait has no effect, so it is sent repeatedly.
 fn end_waiting(signals: &mut Signals) {
     while waits_for_line() {
         let _ = kill(Pid::this(), Signal::SIGINT);

@@ -1,4 +1,4 @@
-//! The memory that the machine and the job object leave.
+//! The memory that the machine and the job object leave free.
 
 use windows_sys::Win32::System::JobObjects::{
     JOB_OBJECT_LIMIT_JOB_MEMORY, JOB_OBJECT_LIMIT_PROCESS_MEMORY,
@@ -8,7 +8,7 @@ use super::system_calls::{job_limits, memory_status, process_memory};
 use crate::platform::memory::{Available, Limit};
 
 /// Returns the memory that is available now. Windows refuses memory beyond the size of the paging
-/// files, so what is left of that counts as well.
+/// files, so the rest of that is a limit as well.
 pub fn available() -> Option<Available> {
     let status = memory_status()?;
     let machine = status.ullAvailPhys.min(status.ullAvailPageFile);
@@ -20,8 +20,8 @@ pub fn available() -> Option<Available> {
         .min_by_key(|available| available.bytes)
 }
 
-/// Returns the bytes that the limits of the job object leave. What other processes of the job use
-/// is not known.
+/// Returns the bytes that the job object's limits leave free. The usage of other processes in the
+/// job is unknown.
 fn left_in_job() -> Option<u64> {
     let limits = job_limits()?;
     let flags = limits.BasicLimitInformation.LimitFlags;

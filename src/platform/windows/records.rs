@@ -1,5 +1,4 @@
-//! The meaning of the records of `GetLogicalProcessorInformationEx`, which tests check on every
-//! system.
+//! Interprets the records of `GetLogicalProcessorInformationEx`. Tests check it on every system.
 //!
 //! A record starts with its kind and its size. It names processors as groups of up to 64, each with
 //! a mask. The offsets are documented, as `SYSTEM_LOGICAL_PROCESSOR_INFORMATION_EX`.
@@ -16,8 +15,8 @@ const PACKAGE: u32 = 3;
 /// A logical processor: its group, and its bit in masks.
 type Number = (u16, u32);
 
-/// Returns the machine that records describe. `affinity` has the processors of the first group that
-/// this process may use; `cpu_rate` has the flags and the rate of its job object.
+/// Builds the machine from the records. `affinity` has the processors of the first group that this
+/// process may use. `cpu_rate` has the flags and the rate of its job object.
 pub fn machine(
     records: &[u8],
     affinity: Option<u64>,
@@ -26,7 +25,7 @@ pub fn machine(
     let of_kind = |kind| all(records).filter(move |record| u32_at(record, 0) == Some(kind));
     let packages: Option<Vec<_>> = of_kind(PACKAGE).map(|record| numbers(record, 30)).collect();
     let packages = packages?;
-    // Higher classes are faster. A machine of one kind of cores has class 0 alone.
+    // Higher classes are faster. If all cores are alike, they have class 0.
     let class = |record: &[u8]| record.get(9).copied();
     let fastest = of_kind(CORE).filter_map(class).max()?;
     let mut processors = Vec::new();
@@ -45,7 +44,7 @@ pub fn machine(
     }
     let quota = cpu_rate.and_then(|rate| quota(rate, processors.len()));
     let caches: Option<Vec<_>> = of_kind(CACHE).map(cache).collect();
-    // Slow cores of Arm processors may be much slower.
+    // Slow cores of Arm processors may be far slower.
     let slow_cores_help = cfg!(target_arch = "x86_64");
     Some(Machine { processors, slow_cores_help, quota, caches: counted(caches?) })
 }
@@ -61,7 +60,7 @@ fn quota([flags, rate]: [u32; 2], processors: usize) -> Option<f64> {
         flags if flags & HARD_CAP != 0 => rate,
         _ => return None,
     };
-    // In hundredths of a percent of all processors.
+    // The rate is in hundredths of a percent of all processors.
     Some(f64::from(share) / 1e4 * processors as f64)
 }
 
@@ -75,7 +74,7 @@ fn cache(record: &[u8]) -> Option<Cache> {
     Some(Cache { name: format!("L{level}{kind}"), bytes: bytes.into(), count: 1 })
 }
 
-/// Splits records. Stops at one that is cut off.
+/// Splits the records. Stops at a truncated one.
 fn all(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     iter::from_fn(move || {
         let size = usize::try_from(u32_at(bytes, 4)?).ok().filter(|size| *size >= 8)?;
@@ -85,7 +84,7 @@ fn all(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Returns the processors that a record names, of which it has the number of masks at `count_at`.
+/// Returns the processors of a record. The number of masks is at `count_at`.
 fn numbers(record: &[u8], count_at: usize) -> Option<Vec<Number>> {
     let masks = u16::from_le_bytes(field(record, count_at)?);
     let mut numbers = Vec::new();
@@ -165,7 +164,7 @@ mod tests {
         records.extend(cache_record(2, 0, 2048 << 10));
         records.extend(cache_record(2, 0, 2048 << 10));
         records.extend(cache_record(3, 0, 12 << 20));
-        // A NUMA node, which is not read.
+        // A NUMA node, which is skipped.
         records.extend(relation(1, 0, &[(0, all)]));
         records
     }

@@ -31,7 +31,7 @@ use windows_sys::{
     core::BOOL,
 };
 
-/// The largest answer about processors that is read: far more than a machine of 2,048 has.
+/// Maximum bytes of processor records to read. A machine of 2,048 processors has far fewer.
 const RECORDS_MAX: u32 = 1 << 22;
 
 /// Returns the memory of the machine.
@@ -68,12 +68,11 @@ pub fn job_cpu_rate() -> Option<[u32; 2]> {
     job(rate.as_mut_ptr().cast(), bytes, JobObjectCpuRateControlInformation).then_some(rate)
 }
 
-/// Asks for information about the job object of this process. Callers pass a structure of the
-/// class, and its size.
+/// Queries the job object of this process. Callers pass a structure of the class, and its size.
 fn job(start: *mut std::ffi::c_void, bytes: usize, class: JOBOBJECTINFOCLASS) -> bool {
     let (job, returned) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: without a job the system takes the one of this process. It writes at most `bytes`
-    // bytes at `start`; both callers own as many there, of plain integers.
+    // SAFETY: without a job, the system uses the job of this process. It writes at most `bytes`
+    // bytes at `start`; both callers own as many there, and the structures are plain integers.
     unsafe { QueryInformationJobObject(job, class, start, bytes as u32, returned) != 0 }
 }
 
@@ -96,8 +95,8 @@ fn read_records(start: *mut u64, bytes: &mut u32) -> bool {
     unsafe { GetLogicalProcessorInformationEx(RelationAll, start.cast(), bytes) != 0 }
 }
 
-/// Returns the mask of processors of its group that this process may run on; `None` if it runs in
-/// several groups, and may use all of them.
+/// Returns the mask of the processors in its group that this process may run on; `None` if it runs
+/// in several groups, and so may use all of them.
 pub fn affinity() -> Option<u64> {
     let (mut process, mut machine) = (0, 0);
     // SAFETY: the system writes two numbers.
@@ -106,8 +105,8 @@ pub fn affinity() -> Option<u64> {
     (done != 0 && process != 0).then_some(process as u64)
 }
 
-/// Returns the number of bytes that can be read from a pipe without waiting; `None` if it is no
-/// pipe, or was closed.
+/// Returns the number of bytes that can be read from a pipe without waiting; `None` if it is not a
+/// pipe, or is closed.
 pub fn bytes_in_pipe(pipe: &impl AsHandle) -> Option<u32> {
     let (pipe, mut bytes) = (pipe.as_handle().as_raw_handle(), 0);
     let none = ptr::null_mut();
@@ -118,7 +117,7 @@ pub fn bytes_in_pipe(pipe: &impl AsHandle) -> Option<u32> {
 
 /// Sets the priority of this process.
 pub fn set_priority(class: PROCESS_CREATION_FLAGS) -> io::Result<()> {
-    // SAFETY: takes a number, and refuses those that are no class.
+    // SAFETY: takes a number, and refuses numbers that are no class.
     match unsafe { SetPriorityClass(this_process(), class) } {
         0 => Err(io::Error::last_os_error()),
         _ => Ok(()),
