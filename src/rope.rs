@@ -1,5 +1,5 @@
-//! Rotary position embedding (RoPE): resolves settings and metadata into a [`Plan`], and computes
-//! its frequencies and the cos/sin rows that the forward pass rotates with.
+//! Rotary position embedding (RoPE). Resolves settings and metadata into a [`Plan`], and computes
+//! its frequencies and the rows of cosines and sines for the forward pass.
 //!
 //! Reading order:
 //!
@@ -23,9 +23,9 @@
 //! - `formulas` and `llama_cpp`: descriptions of a plan for the user. `effect`: its numbers, to
 //!   draw. `bake`: a plan as tensors and metadata for a file.
 //!
-//! A new rule is a new file, with the method's name, help and parameters, and its line in
-//! [`METHODS`]. No other module changes: the forward pass uses only [`Rope::row`] and
-//! [`Visibility`], and front ends use the list.
+//! To add a rule, write a file with its name, help and parameters, and add a line to [`METHODS`].
+//! No other module changes: the forward pass uses only [`Rope::row`] and [`Visibility`], and front
+//! ends use the list.
 
 mod advice;
 mod attention_sinks;
@@ -112,10 +112,10 @@ pub static METHODS: &[&Scaling] = &[
     &lm_infinite::LM_INFINITE,
 ];
 
-/// A set of layers, or of keys in them, that share their frequencies.
+/// Layers, or keys in them, that share frequencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layers {
-    /// Layers that attend to the whole context. All RoPE settings act on them.
+    /// Layers that attend to the whole context. RoPE settings apply to them.
     Global,
     /// Layers with a sliding window. They have their own base, and no setting scales them.
     Window,

@@ -6,8 +6,8 @@ use super::{
 };
 use crate::settings::Parameter;
 
-/// Returns a clause that proposes settings for a context of `context` tokens, or `None` if none
-/// reach it. `resolve` has checked each proposed setting, with its value as printed.
+/// Returns a clause that proposes settings for a context of `context` tokens; `None` if no settings
+/// reach it. `resolve` checks each proposal, with its value as printed.
 pub(super) fn settings_for(
     flags: &Flags,
     context: usize,
@@ -19,11 +19,11 @@ pub(super) fn settings_for(
         return Some("the settings of the file reach this length without these flags".into());
     }
     let reaches = |flags: &Flags| resolve(flags).is_some_and(|plan| plan.reaches());
-    // With the value as printed.
+    // Check the value as it is printed.
     let with = |flags: &Flags, parameter: &Parameter, value: f64| {
         flags.clone().with_some(parameter, short(value).parse::<f64>().ok())
     };
-    // Rounded up, so that the proposed factor suffices.
+    // Round up, so that the proposed factor suffices.
     let up = |factor: f64| (factor * 100.0).ceil() / 100.0;
     let needed = up(context as f64 * own.extension() / own.reach());
 

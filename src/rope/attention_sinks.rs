@@ -1,5 +1,5 @@
-//! Attention sinks: only the first few tokens and the last tokens are visible. Their positions are
-//! as if no others had existed, so a sequence can grow without end.
+//! Attention sinks: only the first few tokens and the last tokens are visible. They get consecutive
+//! positions, so a sequence can grow without limit.
 //!
 //! Xiao et al., "Efficient Streaming Language Models with Attention Sinks" (arXiv:2309.17453), section
 //! 3.2. They can be combined with any method that changes frequencies.
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::settings::{Parameter, Setting};
 
-/// The number of first tokens that are kept.
+/// The number of tokens at the start that are kept.
 pub static ATTENTION_SINKS: Parameter = Parameter::whole(
     "attention_sinks",
     "N",
@@ -28,9 +28,9 @@ pub static ATTENTION_SINKS: Parameter = Parameter::whole(
 /// The settings of attention sinks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sinks {
-    /// The number of first tokens that are kept.
+    /// The number of tokens at the start that are kept.
     pub sinks: Sourced<usize>,
-    /// The number of visible tokens in all: the context. At least 2.
+    /// The total number of visible tokens: the context. At least 2.
     pub context: Sourced<usize>,
 }
 

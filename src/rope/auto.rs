@@ -1,13 +1,12 @@
-//! The choice of a RoPE method for a context.
+//! Chooses a RoPE method for a context.
 
 use super::{
     Error, FREQ_BASE, FREQ_SCALE, Flags, METHODS, Origin, Plan, SCALE, SCALING, policy::POLICY,
     rule_inputs::FOR_CONTEXT, sourced::short, yarn,
 };
 
-/// Returns the plan of the method that the context needs. The origin of its scaling gives the
-/// reason for the choice.
-/// `resolve` returns the plan of other settings for the same model and context.
+/// Returns the plan of the method that the context needs, with the reason as the origin of its
+/// scaling. `resolve` returns the plan of other settings for the same model and context.
 pub(super) fn resolve(
     flags: &Flags,
     resolve: impl Fn(&Flags) -> Result<Plan, Error>,
@@ -29,8 +28,8 @@ pub(super) fn resolve(
     Ok(plan)
 }
 
-/// Returns the settings of the method to use, and the reason. `own` is the plan of the file's own
-/// settings in the context.
+/// Returns the settings to use, with the reason. `own` is the plan of the file's settings in the
+/// context.
 ///
 /// 1. If the file's settings reach the context, they are used unchanged. They are best for a model
 ///    that was trained for a length, or extended and fine-tuned to it by its authors.
@@ -69,7 +68,7 @@ fn choose(own: &Plan, beside: Flags) -> (Flags, String) {
     (flags, why)
 }
 
-/// Returns the difference from llama.cpp, with the settings that choose `plan` there.
+/// Describes the difference from llama.cpp, with the settings that give `plan` there.
 pub(super) fn unlike_llama_cpp(plan: &Plan) -> String {
     let (factor, original) = (short(plan.factor.value), plan.original_context.value);
     let same = match plan.scaling.value == &yarn::YARN {

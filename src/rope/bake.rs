@@ -1,9 +1,9 @@
-//! A plan as tensors and metadata of a file, for programs that do not implement its rule.
+//! Stores a plan as tensors and metadata of a file, for programs that do not implement its rule.
 
 use super::{ATTENTION_SINKS, Error, Layers, Plan, ROPE_FREQS, Table, divisors, linear};
 
-/// The values of `rope_freqs.weight` and `rope.scaling.attn_factor` that reproduce a plan: a program
-/// that applies both, with scaling none, rotates as the plan does.
+/// Values of `rope_freqs.weight` and `rope.scaling.attn_factor` that reproduce a plan. A program
+/// that applies both, without scaling, rotates like the plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Baked {
     /// The divisors of the model's own frequencies, one for each pair.
@@ -13,11 +13,20 @@ pub struct Baked {
 }
 
 impl Plan {
-    /// Returns the values that store this plan in a file.
+    /// Returns the values to store in a file.
     ///
     /// # Errors
-    /// If the plan depends on the length of the sequence, or acts on attention: divisors can express
-    /// neither.
+    /// If the plan depends on the length of the sequence, or changes attention. Divisors cannot
+    /// express either.
+    ///
+    /// ```no_run
+    /// use rope_cpu::{model::Model, rope::Flags};
+    ///
+    /// let model = Model::open("llama2-7b.gguf")?;
+    /// let baked = model.rope_plan(&Flags::method("yarn"), 16384)?.baked()?;
+    /// println!("{} divisors, attention scale {}", baked.divisors.len(), baked.attention_scale);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn baked(&self) -> Result<Baked, Error> {
         if let Some(divisors) = &self.divisors {
             divisors.check_bakeable()?;

@@ -1,4 +1,4 @@
-//! Cos/sin rows, computed once for each set of layers, effective length and position.
+//! Rows of cosines and sines, computed once for each set of layers, effective length and position.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -11,10 +11,9 @@ use rope_cpu_kernels::attention::{Arcs, PAGE};
 use super::{FarKeys, Layers, Plan, Region, Table};
 use crate::platform::memory::{Refused, filled};
 
-/// A plan and the cos/sin rows computed from it so far.
+/// A plan with the rows of cosines and sines computed so far.
 ///
-/// Rows are stored in pages, as keys and values are, so that adding rows never moves or recomputes
-/// others.
+/// Rows are stored in pages, like keys and values, so adding rows never moves or recomputes others.
 ///
 /// ```no_run
 /// use rope_cpu::{model::Model, rope::{Flags, Layers, Rope}};
@@ -30,7 +29,7 @@ use crate::platform::memory::{Refused, filled};
 pub struct Rope {
     plan: Plan,
     tables: Vec<Rows>,
-    /// The effective lengths that are in use, each with a counter of its users.
+    /// The effective lengths in use, each with a counter of its users.
     lengths: Vec<(usize, Arc<()>)>,
 }
 
@@ -40,7 +39,7 @@ struct Rows {
     layers: Layers,
     effective_length: usize,
     table: Table,
-    /// Computed when a bias is added first.
+    /// Computed when a bias is first added.
     arcs: OnceLock<Arcs>,
     /// The elements of a row.
     n_rot: usize,
@@ -59,14 +58,14 @@ impl Rope {
     }
 
     /// Returns the effective length of a sequence of `tokens`: the length that its frequencies are
-    /// computed for. Sequences with equal effective lengths have equal frequencies. If it changes
-    /// while a sequence grows, the keys and values in the cache belong to the old frequencies and
+    /// computed for. Sequences with equal effective lengths have equal frequencies. If the
+    /// effective length changes while a sequence grows, its cached keys and values are outdated and
     /// must be computed again.
     pub fn effective_length(&self, tokens: usize) -> usize {
         self.plan.effective_length(tokens)
     }
 
-    /// Returns a counter that keeps the rows of an effective length until it is dropped.
+    /// Returns a counter. The rows of the effective length are kept until it is dropped.
     pub fn keep(&mut self, effective_length: usize) -> Arc<()> {
         if let Some((_, users)) = self.lengths.iter().find(|(len, _)| *len == effective_length) {
             return users.clone();
@@ -83,7 +82,7 @@ impl Rope {
         self.tables.retain(|rows| rows.layers == Layers::Window || kept(rows.effective_length));
     }
 
-    /// Removes rows of window layers that no query at `position` or later needs.
+    /// Removes rows of window layers that queries from `position` on do not need.
     pub(crate) fn release_before(&mut self, position: usize) {
         if self.plan.rolls() && !self.plan.shifts {
             for rows in self.tables.iter_mut().filter(|rows| rows.layers == Layers::Window) {
@@ -92,8 +91,8 @@ impl Rope {
         }
     }
 
-    /// Computes all rows that queries at `positions` need, for all layers. Layers with a sliding
-    /// window of `window` tokens use the rows of global layers if they do not have their own base.
+    /// Computes all rows that queries at `positions` need, in all layers. Layers with a sliding
+    /// window of `window` tokens use the rows of global layers, unless they have their own base.
     ///
     /// # Errors
     /// As for [`Rope::prepare`].
@@ -135,7 +134,7 @@ impl Rope {
         Ok(())
     }
 
-    /// Computes the rows of `positions` that are missing.
+    /// Computes the missing rows of `positions`.
     ///
     /// # Errors
     /// If the system has no memory left.
@@ -178,8 +177,8 @@ impl Rope {
         self.page(layers, effective_length, 0).1
     }
 
-    /// Returns the cosines and sines that rotate to all positions of the first page together; `None` if
-    /// no rows have been prepared for these layers and this length.
+    /// Returns the arcs of the first page: cosines and sines that rotate to all its positions at
+    /// once. `None` if no rows have been prepared for these layers and this length.
     pub(crate) fn arcs(&self, layers: Layers, effective_length: usize) -> Option<&Arcs> {
         let rows = self.rows(layers, effective_length)?;
         Some(rows.arcs.get_or_init(|| {
@@ -189,8 +188,8 @@ impl Rope {
         }))
     }
 
-    /// Returns the attention scale, which all values of the rows are multiplied by; 1 if no rows have
-    /// been prepared for these layers and this length.
+    /// Returns the attention scale, which is a factor of all row values; 1 if no rows have been
+    /// prepared for these layers and this length.
     pub fn scale(&self, layers: Layers, effective_length: usize) -> f32 {
         self.rows(layers, effective_length).map_or(1.0, |rows| rows.table.scale as f32)
     }
@@ -210,7 +209,7 @@ impl Rope {
         self.tables.iter().find(|rows| rows.matches(layers, effective_length))
     }
 
-    /// Returns the elements of a row, and a page of rows.
+    /// Returns the number of elements in a row, and a page of rows.
     fn page(&self, layers: Layers, effective_length: usize, page: usize) -> (usize, &[f32]) {
         self.rows(layers, effective_length)
             .and_then(|rows| rows.pages.get(&page).map(|page| (rows.n_rot, &**page)))
@@ -219,8 +218,8 @@ impl Rope {
 }
 
 impl Rows {
-    /// Returns whether these rows are for `layers` at `effective_length`. Rows of window layers
-    /// serve every length.
+    /// Returns whether these rows are for `layers` at `effective_length`. Rows of window layers are
+    /// the same for every length.
     fn matches(&self, layers: Layers, effective_length: usize) -> bool {
         self.layers == layers
             && (layers == Layers::Window || self.effective_length == effective_length)

@@ -59,7 +59,7 @@ pub static ACTIVATION: Parameter = Parameter::word(
 )
 .rare();
 
-/// The frequencies by sequence length, with the settings that gave them.
+/// The frequencies by sequence length, with the settings that determined them.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Clex {
     /// L: the context that the model was trained for.
@@ -106,8 +106,8 @@ impl Activation {
 /// The largest t. The published models have 16 or 32.
 const FACTOR_MAX: f64 = 1024.0;
 
-/// The largest number of multiplications to solve the equation, which takes seconds. Matrices of any
-/// accepted size permit a step of 1.
+/// The maximum number of multiplications to solve the equation; this takes seconds. A step of 1 is
+/// always within it.
 const WORK_MAX: f64 = (1u64 << 33) as f64;
 
 impl Clex {

@@ -8,9 +8,8 @@
 //! first is the same formula with s from 1 to C'/C. The second is for a context of C' tokens that
 //! is set in advance: α = s · max(C', n)/C - (s - 1) with s = C'/(2C), constant up to C'.
 //!
-//! [`Policy`](super::Policy) decides which length n is: by default the sequence up to each token.
-//! It is rounded up to a multiple of a step, since otherwise the frequencies would change with each
-//! token.
+//! [`Policy`](super::Policy) determines n: by default, the length of the sequence up to each token.
+//! It is rounded up to a multiple of a step. Otherwise the frequencies would change at each token.
 
 use std::{fmt, sync::Arc};
 
@@ -127,7 +126,7 @@ impl Dynamic {
         Ok(Dynamic { variant, trained, target, step: step(inputs)? })
     }
 
-    /// Checks that a given s is from 1 to C'/C. Up to the trained length α is 1 for every s.
+    /// Checks that a given s is from 1 to C'/C. Up to the trained length, α is 1 for every s.
     fn check(&self, factor: &Sourced<f64>, context: usize) -> Result<(), Error> {
         let extended = self.target.as_ref().map_or(context, |target| target.value);
         let most = match extended > self.trained.value {
@@ -198,7 +197,7 @@ impl fmt::Display for Dynamic {
     }
 }
 
-/// Returns s if no setting gives it.
+/// Returns the default of s.
 fn factor(inputs: &RuleInputs) -> Result<Sourced<f64>, Error> {
     // With `for_context`, a factor of the file is ignored: alpha reaches every length.
     if !inputs.flags.for_context {
@@ -228,7 +227,7 @@ fn target(inputs: &RuleInputs, trained: &Sourced<usize>) -> Result<Sourced<usize
     }
 }
 
-/// The default step. It does not follow the size of a page of the KV cache, which is equal.
+/// The default step. It equals the page size of the KV cache, but does not depend on it.
 const STEP_DEFAULT: usize = 256;
 
 /// Returns the step of lengths.

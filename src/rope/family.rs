@@ -1,30 +1,29 @@
-//! The properties of RoPE that a family of models has in common, and that its files do not contain.
+//! Properties of RoPE that a family of models shares, and that its files do not contain.
 
-/// A family of models, by its use of RoPE.
+/// How a family of models uses RoPE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Family {
-    /// The names of the tensors of divisors that llama.cpp uses, whatever the scaling type in the
-    /// file. Such a file need not name its scaling.
+    /// The names of divisor tensors that llama.cpp uses whatever the file's scaling type is. A file
+    /// with them may omit the scaling type.
     pub divisors: &'static [&'static str],
-    /// Whether layers with a sliding window have the base of all layers by default.
+    /// Whether sliding-window layers have the base of the other layers by default.
     pub shares_base: bool,
     /// Whether the trained length in the file includes the linear factor.
     pub trained_with_factor: bool,
-    /// The meaning of the key `yarn_log_multiplier`.
+    /// What the key `yarn_log_multiplier` means.
     pub log_multiplier: LogMultiplier,
     /// Whether the keys `yarn_beta_fast` and `yarn_beta_slow` are used.
     pub yarn_betas: bool,
     /// Whether the ends of YaRN's ramp are not rounded.
     pub exact_ramp: bool,
-    /// Whether queries are scaled by their position, if the file has the key
+    /// Whether queries are scaled by position if the file has the key
     /// `attention.temperature_scale`.
     pub temperature: bool,
-    /// Whether the key `attention.temperature_length` may set the length in place of the original
-    /// context.
+    /// Whether the key `attention.temperature_length` replaces the original context.
     pub temperature_length: bool,
     /// Whether the key `scaling.alpha` multiplies the base, by NTK's rule.
     pub alpha_in_base: bool,
-    /// Whether keys are normalized after their rotation, so that they cannot rotate again.
+    /// Whether keys are normalized after rotation, so they cannot be rotated again.
     pub keys_are_final: bool,
 }
 
@@ -35,12 +34,12 @@ pub enum LogMultiplier {
     Ignored,
     /// The weight of the denominator. The weight of the numerator is 1.
     Denominator,
-    /// Both weights, which are equal. The rest of the factor is in the scale of the softmax.
+    /// Both weights, which are equal. The rest of the factor is in the softmax scale.
     Both,
 }
 
 impl Family {
-    /// The family without divisors and without any of these properties.
+    /// A family without divisors and without any of these properties.
     pub const PLAIN: Self = Family {
         divisors: &[],
         shares_base: false,

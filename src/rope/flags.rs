@@ -1,4 +1,4 @@
-//! The RoPE settings of a user, with the parameters that belong to no method.
+//! The user's RoPE settings, and the parameters that belong to no method.
 
 use std::str::FromStr;
 
@@ -15,7 +15,7 @@ pub static SCALE: Parameter =
         )
         .llama_cpp(&["LLAMA_ARG_ROPE_SCALE"]);
 
-/// The inverse of that factor.
+/// The inverse of [`SCALE`].
 pub static FREQ_SCALE: Parameter =
     Parameter::number("rope_freq_scale", "N", "Inverse of `rope_scale`: 0.25 extends 4 times")
         .llama_cpp(&["LLAMA_ARG_ROPE_FREQ_SCALE"]);
@@ -51,15 +51,15 @@ pub static LOG_N: Parameter = Parameter::switch(
 pub struct Flags {
     /// The values of [`parameters`].
     pub values: Values,
-    /// Whether to ignore the factor of a file, and compute the one that reaches the context. This
-    /// lets you compare methods at a length. A setting has priority.
+    /// Whether to ignore the file's factor, and compute the factor that reaches the context. This
+    /// lets you compare methods at one length. An explicit setting takes precedence.
     pub for_context: bool,
-    /// Whether the oldest tokens are removed when the context is full.
+    /// Whether a full context removes its oldest tokens.
     pub context_shift: bool,
 }
 
-/// Parses a method with its settings, `METHOD[:SETTING=VALUE]...`. The names of settings may have
-/// dashes. A value without a name is the factor: `yarn:4` is `yarn:rope-scale=4`.
+/// Parses a method with settings, `METHOD[:SETTING=VALUE]...`. Setting names may have dashes. A
+/// value without a name is the factor: `yarn:4` is `yarn:rope-scale=4`.
 ///
 /// ```
 /// use rope_cpu::rope::{Flags, SCALE};
@@ -84,8 +84,8 @@ impl FromStr for Flags {
 }
 
 impl Flags {
-    /// Returns the parts of `METHOD[:SETTING=VALUE]...`. A colon before `\` or `/` belongs to a path of
-    /// Windows.
+    /// Splits `METHOD[:SETTING=VALUE]...` into its parts. A colon before `\` or `/` is part of a
+    /// Windows path.
     ///
     /// ```
     /// let parts = rope_cpu::rope::Flags::parts(r"clex:16:clex-weights=C:\clex.safetensors");
@@ -104,12 +104,13 @@ impl Flags {
         })
     }
 
-    /// Returns the settings that select a method by its name.
+    /// Returns the settings that select a method.
     pub fn method(name: &'static str) -> Flags {
         Flags::default().with(&SCALING, name)
     }
 
-    /// Returns these settings with the value of one more, in place of an earlier one.
+    /// Returns these settings with one more value. It replaces an earlier value of the same
+    /// setting.
     ///
     /// # Panics
     /// If the value is not of the setting's kind.
@@ -117,7 +118,7 @@ impl Flags {
         Flags { values: self.values.with(parameter, value), ..self }
     }
 
-    /// Returns these settings with the value of one more, if there is a value.
+    /// Returns these settings with one more value, unless it is `None`.
     ///
     /// # Panics
     /// If the value is not of the setting's kind.
@@ -128,7 +129,8 @@ impl Flags {
         }
     }
 
-    /// Returns these settings with the value of the one that is called `name`, parsed from `text`.
+    /// Returns these settings with one more value, for the setting called `name`, parsed from
+    /// `text`.
     ///
     /// # Errors
     /// If there is no such setting, or the text is not a value of it.
@@ -154,28 +156,28 @@ impl Flags {
         Ok(self.with(parameter, value))
     }
 
-    /// Returns these settings without the value of one.
+    /// Returns these settings without the value of one setting.
     pub fn without(self, parameter: &Parameter) -> Flags {
         Flags { values: self.values.without(parameter), ..self }
     }
 
-    /// Returns the method that these settings name, unless it is chosen for the context.
+    /// Returns the method that these settings select; `None` if it is chosen for the context.
     pub fn scaling(&self) -> Option<&'static Scaling> {
         Scaling::named(self.values.word(&SCALING)?).ok()
     }
 
-    /// Returns whether the method is chosen for the context.
+    /// Returns whether the method is chosen automatically, for the context.
     pub fn auto(&self) -> bool {
         self.values.word(&SCALING) == Some("auto")
     }
 
-    /// Returns whether the context rolls (attention sinks).
+    /// Returns whether the context rolls, as with attention sinks.
     pub fn rolls(&self) -> bool {
         self.values.has(&ATTENTION_SINKS)
     }
 
-    /// Returns these settings without values that mean the default in llama.cpp: -1 for the numbers
-    /// of YaRN and 0 for its original context.
+    /// Returns these settings without values that mean "default" in llama.cpp: -1 for YaRN's
+    /// numbers, and 0 for its original context.
     pub(super) fn without_defaults(&self) -> Flags {
         let numbers = [&yarn::EXT_FACTOR, &yarn::ATTN_FACTOR, &yarn::BETA_FAST, &yarn::BETA_SLOW];
         let minus = numbers.into_iter().filter(|p| self.values.number(p) == Some(-1.0));
@@ -183,28 +185,28 @@ impl Flags {
         minus.chain(zero).fold(self.clone(), |flags, parameter| flags.without(parameter))
     }
 
-    /// Returns only the settings that act with every method.
+    /// Returns only the settings that apply to every method.
     pub(super) fn method_independent(&self) -> Flags {
         let values = self.values.only(&[&LOG_N, &ATTENTION_SINKS, &POLICY]);
         Flags { values, for_context: false, context_shift: self.context_shift }
     }
 
-    /// Returns the number that a setting gives.
+    /// Returns the number that is set.
     pub(super) fn number(&self, parameter: &Parameter) -> Option<Sourced<f64>> {
         Some(Sourced::setting(self.values.number(parameter)?, parameter.setting))
     }
 
-    /// Returns the number that a setting gives, or else `default`.
+    /// Returns the number that is set, or `default`.
     pub(super) fn number_or(&self, parameter: &Parameter, default: f64) -> Sourced<f64> {
         self.number(parameter).unwrap_or(Sourced::default(default))
     }
 
-    /// Returns the whole number that a setting gives.
+    /// Returns the whole number that is set.
     pub(super) fn whole(&self, parameter: &Parameter) -> Option<Sourced<usize>> {
         Some(Sourced::setting(self.values.whole(parameter)?, parameter.setting))
     }
 
-    /// Returns the value of `all` that a setting names, or else the first.
+    /// Returns the element of `all` that is set, or the first one.
     pub(super) fn word_or_first<T: Copy>(
         &self,
         parameter: &Parameter,
@@ -214,7 +216,7 @@ impl Flags {
         Ok(self.word(parameter, all, name_of)?.unwrap_or(Sourced::default(all[0])))
     }
 
-    /// Returns the value of `all` that a setting names.
+    /// Returns the element of `all` that is set.
     pub(super) fn word<T: Copy>(
         &self,
         parameter: &Parameter,

@@ -1,4 +1,4 @@
-//! Formulas of a plan for positions and frequencies.
+//! The formulas of a plan for positions and frequencies.
 
 use super::{Plan, sourced::short};
 

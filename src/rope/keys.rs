@@ -1,4 +1,4 @@
-//! The RoPE keys in the metadata of a GGUF file, `{architecture}.rope.*`, and their defaults.
+//! The RoPE keys of a GGUF file's metadata, `{architecture}.rope.*`, and their defaults.
 
 use super::{
     CONTEXT_MAX, Error, Factors, Family, LogMultiplier, METHODS, Origin, Scaling, Sourced,
@@ -17,7 +17,7 @@ pub(super) fn is_without_factor(original: &Sourced<usize>) -> bool {
     original.origin == Origin::Computed(WITHOUT_FACTOR)
 }
 
-/// The RoPE metadata of a model of one architecture.
+/// The RoPE metadata of a model.
 #[derive(Clone, Copy)]
 pub(super) struct Keys<'a> {
     pub architecture: &'a str,
@@ -40,8 +40,8 @@ impl Keys<'_> {
         Ok(value.map(|value| Sourced::key(f64::from(value), self.metadata.origin(&key))))
     }
 
-    /// Returns the scaling. The default is linear, which with a factor of 1 is none. In a family
-    /// that uses the divisors of a method, a file with them does not name its scaling.
+    /// Returns the scaling. The default is linear; with a factor of 1, this is none. If the family
+    /// uses the divisors of a method, a file with divisors need not name the scaling.
     pub fn scaling(&self) -> Result<Sourced<&'static Scaling>, Error> {
         let key = self.key("scaling.type");
         match self.metadata.string(&key)? {
@@ -113,7 +113,7 @@ impl Keys<'_> {
             return tokens.between(1, CONTEXT_MAX);
         }
         let linear = self.scaling().is_ok_and(|scaling| scaling.value == &LINEAR);
-        // An invalid factor is not an error here, as a setting may replace it.
+        // An invalid factor is not an error here, since a setting may replace it.
         let factor = self.factor().map_or(1.0, |factor| factor.value);
         if !self.family.trained_with_factor || !linear || factor <= 1.0 {
             return Ok(context_train.clone());
@@ -139,7 +139,8 @@ impl Keys<'_> {
         }))
     }
 
-    /// Returns the turns at the ends of YaRN's ramp, fast and slow, if the family uses these keys.
+    /// Returns the turns at the two ends of YaRN's ramp, fast and slow, if the family uses these
+    /// keys.
     pub fn betas(&self) -> Result<[Option<Sourced<f64>>; 2], Error> {
         if !self.family.yarn_betas {
             return Ok([None, None]);
@@ -148,7 +149,7 @@ impl Keys<'_> {
         Ok([fast.map(Sourced::factor).transpose()?, slow.map(Sourced::factor).transpose()?])
     }
 
-    /// Returns the temperature of queries, if the family and the file have one.
+    /// Returns the temperature of queries, if both the family and the file have one.
     pub fn temperature(
         &self,
         context_train: &Sourced<usize>,
@@ -166,13 +167,13 @@ impl Keys<'_> {
         Ok(Some(Temperature { slope, context }))
     }
 
-    /// Returns a warning for each key that is not used for this architecture, if its value is not
-    /// neutral. llama.cpp's converter writes these keys for all models, and its loader reads them for
-    /// a few only.
+    /// Returns a warning for each key that this architecture does not use, unless its value is
+    /// neutral. llama.cpp's converter writes these keys for all models, and its loader reads them
+    /// for only a few.
     pub fn unread(&self, scaling: &Scaling) -> Result<Vec<String>, Error> {
         let neutral: [(&str, &[f64]); 6] = [
             ("scaling.alpha", &[0.0]),
-            // -1 in files that llama.cpp saved: by the scaling.
+            // llama.cpp saves -1, which means: depends on the scaling.
             ("scaling.yarn_ext_factor", &[1.0, -1.0]),
             ("scaling.yarn_attn_factor", &[1.0]),
             (BETA_FAST, &[32.0]),

@@ -1,4 +1,4 @@
-//! The frequencies of RoPE without scaling, and linear interpolation, which divides them.
+//! RoPE without scaling, and linear interpolation, which divides all frequencies.
 //!
 //! Su et al., "RoFormer" (arXiv:2104.09864), equation 15; Chen et al., "Extending Context Window of
 //! Large Language Models via Positional Interpolation" (arXiv:2306.15595), equation 4: positions are
@@ -21,7 +21,7 @@ pub static LINEAR: Scaling =
     .factor(Factor::ForContextIfNamed)
     .in_llama_cpp();
 
-/// All frequencies are divided by the factor, which is 1 without scaling.
+/// Divides all frequencies by the factor. The factor is 1 without scaling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Linear;
 

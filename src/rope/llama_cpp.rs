@@ -1,4 +1,4 @@
-//! The differences between a plan and llama.cpp, as of its build 11434.
+//! How a plan differs from llama.cpp, as of its build 11434.
 
 use rope_cpu_kernels::attention::PAGE;
 
@@ -30,7 +30,7 @@ impl Plan {
         }
         if !known {
             let why = match &self.method {
-                // Attention sinks are a method, but can be combined with any scaling.
+                // Attention sinks are a method, but combine with any scaling.
                 Some(method) if !scaling.acts_on_frequencies() => method.in_llama_cpp().into(),
                 _ => self.rule.in_llama_cpp(self),
             };
@@ -72,8 +72,8 @@ impl Plan {
     }
 }
 
-/// Returns the largest error of a cosine or sine at `position` if angles are computed as in ggml:
-/// each from the angle of the previous pair, in single precision.
+/// Returns the largest error of a cosine or sine at `position` if angles are computed like ggml's:
+/// in single precision, each from the previous pair's angle.
 fn single_precision_error(n_rot: usize, turning: usize, base: f64, position: usize) -> f64 {
     let step = (base as f32).powf(-2.0 / n_rot as f32);
     let angles = std::iter::successors(Some(position as f32), |angle| Some(angle * step));

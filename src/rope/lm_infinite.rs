@@ -1,4 +1,4 @@
-//! LM-Infinite: only the last tokens and the first ones are visible. The first ones have the
+//! LM-Infinite: only the last tokens and the first tokens are visible. The first tokens are at the
 //! largest distance of the last ones.
 //!
 //! Han et al., "LM-Infinite" (arXiv:2308.16137), section 4.

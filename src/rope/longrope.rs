@@ -5,8 +5,8 @@
 //! (arXiv:2402.13753): the divisors are the rescale factors λ_i found by its search. The attention
 //! scale is from Phi 3's released code.
 //!
-//! Deliberate differences from llama.cpp: the set is selected by the length of the sequence, not by
-//! the context, and the attention scale is computed if the file has none.
+//! Deliberate differences from llama.cpp: the length of the sequence selects the set, not the
+//! context. And if the file has no attention scale, it is computed.
 
 use std::{fmt, sync::Arc};
 
@@ -79,7 +79,7 @@ impl Divisors for LongRope {
         Some(if short { self.original_context } else { context.max(self.original_context + 1) })
     }
 
-    /// Both sets were found for, and trained with, whole sequences.
+    /// Both sets were found for whole sequences, and models were trained with them on such.
     fn policy(&self) -> Option<Policy> {
         Some(Policy::Run)
     }
@@ -100,7 +100,7 @@ impl Divisors for LongRope {
         Err(Error::BakedDivisors { title: TITLE })
     }
 
-    /// Warns about a factor that extends the original context as the divisors already do.
+    /// Warns about a factor that extends the original context, since the divisors already do.
     fn warning(&self, plan: &Plan) -> Option<String> {
         let beyond = plan.original_context.value >= plan.context_train.value;
         let computed = matches!(plan.factor.origin, Origin::Computed(_));
@@ -130,8 +130,8 @@ impl fmt::Display for LongRope {
     }
 }
 
-/// Returns sqrt(1 + ln s / ln L) for a context L extended by s: the attention scale if the file does
-/// not have one.
+/// Returns sqrt(1 + ln s / ln L) for a context L extended by s. This is the attention scale if the
+/// file has none.
 fn magnitude(factor: f64, original_context: usize) -> f64 {
     if factor <= 1.0 || original_context < 2 {
         1.0

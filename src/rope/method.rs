@@ -8,10 +8,10 @@ use super::{
     scaling::Effect,
 };
 
-/// A method that acts on attention. It formats as its parameters in the RoPE line, each with its
-/// origin and after a comma.
+/// A method that changes attention. It formats as its parameters in the RoPE line, each after a
+/// comma and with its origin.
 pub trait Method: fmt::Debug + fmt::Display + Send + Sync {
-    /// Returns the keys that queries attend to, and their positions, for the forward pass.
+    /// Returns the visible keys and their positions, for the forward pass.
     fn visibility(&self) -> Visibility;
 
     /// Returns the formula for the distance that replaces a distance d = i - j.
@@ -22,13 +22,13 @@ pub trait Method: fmt::Debug + fmt::Display + Send + Sync {
         false
     }
 
-    /// Returns the reason why the method changes nothing in a context of `context` tokens, or `None` if
-    /// it has an effect.
+    /// Returns why the method changes nothing in a context of `context` tokens; `None` if it has an
+    /// effect.
     fn no_effect_reason(&self, context: usize) -> Option<String> {
         self.visibility().no_effect_reason(context)
     }
 
-    /// Returns the reason why llama.cpp does not have the method.
+    /// Returns why llama.cpp lacks the method.
     fn in_llama_cpp(&self) -> &'static str {
         "it rotates keys only once, when they are stored"
     }

@@ -1,4 +1,5 @@
-//! NTK-aware scaling: a larger base, which divides the lowest frequency by α and keeps the highest.
+//! NTK-aware scaling: raises the base. This divides the lowest frequency by α and keeps the
+//! highest.
 //!
 //! bloc97, "NTK-Aware Scaled RoPE" (2023); in the notation of the YaRN paper (arXiv:2309.00071),
 //! section 3.1: h(θ_i) = b'^(-2i/d) with b' = b · α^(d/(d-2)), so that θ'_i = θ_i · α^(-2i/(d-2)).

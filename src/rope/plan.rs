@@ -1,4 +1,4 @@
-//! The RoPE settings in force in a run, each with its origin.
+//! The RoPE settings of a run, each with its origin.
 
 use std::{fmt, ops::RangeInclusive, sync::Arc};
 
@@ -29,8 +29,8 @@ pub struct Plan {
     /// The number of dimensions of a head that rotate. It is even. Pair i has the frequency
     /// base^(-2i/n_rot).
     pub n_rot: usize,
-    /// The number of these dimensions that turn. The file may hold the last pairs still, with a
-    /// frequency of 0 (proportional RoPE); they do not count as pairs for any rule.
+    /// The number of these dimensions that turn. A file may keep the last pairs still, with a
+    /// frequency of 0 (proportional RoPE). These do not count as pairs in any rule.
     pub turning: usize,
     /// The name of the chosen scaling.
     pub scaling: Sourced<&'static Scaling>,
@@ -40,9 +40,10 @@ pub struct Plan {
     pub factor: Sourced<f64>,
     /// The base of the frequencies in global layers.
     pub base: Sourced<f64>,
-    /// The base that the model was trained with. It equals `base` unless a setting changed that.
+    /// The base that the model was trained with. It differs from `base` only if a setting changed
+    /// that.
     pub base_train: Sourced<f64>,
-    /// The rotation of sliding-window layers, if the model has any with a RoPE of their own.
+    /// The rotation of sliding-window layers; `None` if they rotate like the others.
     pub window: Option<WindowRope>,
     /// The divisors of the frequencies in the file; `None` if the plan uses none.
     pub divisors: Option<Arc<dyn Divisors>>,
@@ -50,30 +51,29 @@ pub struct Plan {
     pub policy: Option<Sourced<Policy>>,
     /// The method that acts on attention; `None` if the plan has none.
     pub method: Option<Arc<dyn Method>>,
-    /// The keys that queries in global layers attend to, and the positions assigned to them.
+    /// The keys that queries in global layers attend to, and their assigned positions.
     pub visibility: Visibility,
-    /// Whether the oldest tokens are removed when the context is full, and later ones move to smaller
-    /// positions.
+    /// Whether a full context removes its oldest tokens and moves later ones to smaller positions.
     pub shifts: bool,
     /// The length L in tokens beyond which queries are scaled by the logarithm of their position;
     /// `None` if they are not.
     pub log_n: Option<Sourced<usize>>,
-    /// The temperature of queries, if the model has one.
+    /// The temperature of queries, for models that have one.
     pub temperature: Option<Temperature>,
-    /// The attention scale, which multiplies cosines and sines of queries and keys. A rule that depends
-    /// on the length of the sequence may multiply it further.
+    /// The attention scale, a factor of the cosines and sines of queries and keys. A rule that
+    /// depends on the length of the sequence may multiply it further.
     pub attention_scale: Sourced<f64>,
     /// The context before any extension, in tokens.
     pub original_context: Sourced<usize>,
     /// The trained length, in tokens.
     pub context_train: Sourced<usize>,
-    /// The requested context, in tokens. It is never changed.
+    /// The requested context, in tokens.
     pub context: Sourced<usize>,
-    /// Warnings about settings that are valid but probably mistakes, one sentence each.
+    /// Warnings about valid settings that are probably mistakes, one sentence each.
     pub warnings: Vec<String>,
 }
 
-/// The rotation of layers with a sliding window. No method changes it.
+/// The rotation of sliding-window layers. No method changes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WindowRope {
     /// The number of dimensions of a head that rotate. It is even.
@@ -83,19 +83,19 @@ pub struct WindowRope {
 }
 
 impl Plan {
-    /// Returns the scaling in effect: the plan's, but none for linear scaling by a factor of 1.
+    /// Returns the effective scaling: the plan's, except that linear scaling by 1 is none.
     pub fn effective_scaling(&self) -> &'static Scaling {
         self.scaling.value.with_factor(self.factor.value)
     }
 
-    /// Returns the inverse frequencies that the model was trained with before any extension: without
-    /// scaling, and without the effect of any setting.
+    /// Returns the inverse frequencies that the model was trained with: before any extension, and
+    /// without any setting.
     pub fn trained_inv_freq(&self) -> Vec<f64> {
         let divisors = self.divisors_at(self.original_context.value);
         table::unscaled(self.n_rot, self.turning, self.base_train.value, divisors)
     }
 
-    /// Returns the number of dimensions of a head that rotate in some layers.
+    /// Returns the number of dimensions of a head that rotate in these layers.
     pub(super) fn n_rot_of(&self, layers: Layers) -> usize {
         let window = self.window.as_ref().filter(|_| layers == Layers::Window);
         window.map_or(self.n_rot, |window| window.n_rot)
@@ -106,20 +106,20 @@ impl Plan {
         self.divisors.as_ref().map(|divisors| divisors.at(length))
     }
 
-    /// Returns how many times factor and base together extend the context.
+    /// Returns by how much factor and base together extend the context.
     pub(super) fn extension(&self) -> f64 {
         self.factor.value * self.alpha()
     }
 
-    /// Returns how many times the base extends the context.
+    /// Returns by how much the base extends the context.
     fn alpha(&self) -> f64 {
         ntk::alpha(self.n_rot, self.turning, self.base_train.value, self.base.value)
     }
 
-    /// Returns the context in tokens that the factor extends.
+    /// Returns the context that the factor extends, in tokens.
     pub(super) fn unscaled_context(&self) -> &Sourced<usize> {
         let original = &self.original_context;
-        // With linear scaling, the setting is the length for log n.
+        // With linear scaling, the setting is the length of log n.
         let for_log_n =
             self.rule_as::<Linear>().is_some() && matches!(original.origin, Origin::Setting(..));
         let uniform = self.rule.original_context().is_none() && self.divisors.is_none();
@@ -129,7 +129,7 @@ impl Plan {
         }
     }
 
-    /// Returns the number of tokens that the model can read with these settings.
+    /// Returns the number of tokens that the model can handle with these settings.
     pub(super) fn reach(&self) -> f64 {
         let reach = self.rule.reach(self.unscaled_context().value as f64, self.extension());
         match self.method {
@@ -138,24 +138,24 @@ impl Plan {
         }
     }
 
-    /// Returns the number of positions that the distances in a sequence of `tokens` span: `tokens`,
-    /// unless a method reduces the distances of far keys.
+    /// Returns the number of positions that distances in a sequence of `tokens` span. This is
+    /// `tokens`, unless a method reduces the distances of far keys.
     pub fn span(&self, tokens: usize) -> usize {
         self.visibility.span(tokens)
     }
 
-    /// Returns whether the model can read the whole requested context with these settings.
+    /// Returns whether the model can handle the whole requested context with these settings.
     pub fn reaches(&self) -> bool {
         self.context.value as f64 <= self.reach().ceil()
     }
 
-    /// Returns whether each token has the frequencies of the sequence up to it.
+    /// Returns whether each token has the frequencies of the sequence up to that token.
     pub fn by_position(&self) -> bool {
         self.policy.as_ref().is_some_and(|policy| policy.value == Policy::Position)
     }
 
-    /// Returns whether the KV cache of global layers must hold raw keys (before rotation). This is
-    /// so if queries at different positions need differently rotated keys, or if keys move to other
+    /// Returns whether the KV cache of global layers must hold raw keys, before rotation. It must
+    /// if queries at different positions need differently rotated keys, or if keys move to other
     /// positions.
     pub fn raw_keys(&self) -> bool {
         self.by_position() || self.method.is_some() || self.shifts
@@ -176,13 +176,14 @@ impl Plan {
         log_n * temperature.map_or(1.0, |temperature| temperature.scale(position))
     }
 
-    /// Returns the factor of scores in global layers for sequences of this effective length: m(s)^2 of
-    /// YaRN in DeepSeek's models, which multiplies all of a score and not only what rotates.
+    /// Returns the factor of attention scores in global layers at this effective length. This is
+    /// m(s)^2 of YaRN in DeepSeek's models. It multiplies the whole score, not only the rotated
+    /// part.
     pub fn score_scale(&self, effective_length: usize) -> f32 {
         self.rule.score_scale(effective_length) as f32
     }
 
-    /// Returns whether the context rolls: old tokens are dropped, so that it never fills.
+    /// Returns whether the context rolls: old tokens are dropped, so it never fills up.
     pub fn rolls(&self) -> bool {
         matches!(self.visibility.far, FarKeys::Capped(_))
     }
@@ -207,13 +208,13 @@ impl Plan {
 }
 
 impl Plan {
-    /// Returns bytes that determine the keys and values of a sequence of `tokens`: two plans with equal
-    /// bytes can use each other's KV cache.
+    /// Returns bytes that determine the keys and values of a sequence of `tokens`. Plans with equal
+    /// bytes can share a KV cache.
     pub fn identity(&self, tokens: usize) -> Vec<u8> {
         self.identity_of(if self.by_position() { 1..=tokens } else { tokens..=tokens })
     }
 
-    /// Returns bytes that determine the logits of all sequences up to `tokens`: two plans with equal
+    /// Returns bytes that determine the logits of all sequences up to `tokens`. Plans with equal
     /// bytes give equal logits.
     pub fn identity_up_to(&self, tokens: usize) -> Vec<u8> {
         let mut bytes = self.identity_of(1..=tokens);

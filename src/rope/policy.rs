@@ -1,9 +1,9 @@
-//! The policy for the effective length, if frequencies depend on the length of the sequence.
+//! The policy for the effective length of rules that depend on the length of the sequence.
 
 use super::{Divisors, Error, Rule, Sourced, rule_inputs::RuleInputs};
 use crate::settings::Parameter;
 
-/// The length that the frequencies of a token depend on.
+/// The setting that chooses a [`Policy`].
 pub static POLICY: Parameter = Parameter::word(
     "rope_policy",
     "POLICY",
@@ -25,12 +25,12 @@ pub static POLICY: Parameter = Parameter::word(
 /// later rotation can change that, so there are two policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// The length of the whole sequence, like Hugging Face's prefill. When the sequence grows and
-    /// its frequencies change, all tokens are computed again.
+    /// The length of the whole sequence, like Hugging Face's prefill. If the frequencies change
+    /// while the sequence grows, all tokens are computed again.
     Run,
-    /// The length of the sequence up to the token. Its query, and the keys that it attends to, have
-    /// these frequencies, and earlier results remain valid. The result does not depend on the size of
-    /// micro-batches. Needs raw keys in the KV cache. This is the default of rules.
+    /// The length of the sequence up to the token. The query and all keys that it attends to have
+    /// these frequencies, and earlier results stay valid. The result does not depend on the size of
+    /// micro-batches. This policy needs raw keys in the KV cache. It is the default of rules.
     Position,
 }
 

@@ -1,7 +1,7 @@
-//! Resolution of settings, metadata and tensors into a plan, with llama.cpp's precedence.
+//! Resolves settings, metadata and tensors into a plan, with llama.cpp's precedence.
 //!
-//! Every value comes from the setting, otherwise from the metadata key, otherwise from the default.
-//! Deliberate differences from llama.cpp:
+//! A value comes from the setting, else from the metadata key, else from the default. Deliberate
+//! differences from llama.cpp:
 //!
 //! - `yarn_attn_factor` has an effect with YaRN, which overwrites it in llama.cpp.
 //! - Layers with a sliding window are never scaled.
@@ -19,32 +19,52 @@ use super::{
 };
 use crate::{gguf::Metadata, settings::Setting};
 
-/// The properties of a model, besides its metadata, that a plan depends on.
+/// The properties of a model that a plan depends on, in addition to metadata.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelInfo<'a> {
     /// The value of `general.architecture`, which is also the prefix of key names.
     pub architecture: &'a str,
-    /// The properties that the files of its family do not contain.
+    /// The properties of its family that files do not contain.
     pub family: Family,
     /// Whether tokens attend to earlier tokens only.
     pub causal: bool,
     /// The number of dimensions of a head that rotate.
     pub n_rot: usize,
-    /// The number of dimensions that rotate in layers with a sliding window; `None` if these rotate
-    /// as all layers do, or the model has none.
+    /// The number of dimensions that rotate in layers with a sliding window; `None` if it is the
+    /// same as in other layers, or the model has none.
     pub window_n_rot: Option<usize>,
     /// The trained length, in tokens.
     pub context_train: usize,
-    /// Whether any layer rotates queries and keys by the plan.
+    /// Whether the plan rotates queries and keys in any layer.
     pub rotates: bool,
 }
 
 impl Plan {
-    /// Resolves the plan for `model` from the metadata and divisor tensors of its file and the settings of
-    /// the user. `context` is the requested context in tokens.
+    /// Resolves the plan for a model, from the metadata and divisor tensors of its file and from
+    /// the user's settings. `context` is the requested context in tokens.
     ///
     /// # Errors
-    /// If a value is out of range, settings contradict each other, or one would have no effect.
+    /// If a value is out of range, or settings contradict each other, or a setting would have no
+    /// effect.
+    ///
+    /// ```
+    /// use rope_cpu::{gguf::Metadata, rope::{Factors, Family, Flags, ModelInfo, Plan, Sourced}};
+    ///
+    /// let model = ModelInfo {
+    ///     architecture: "llama",
+    ///     family: Family::PLAIN,
+    ///     causal: true,
+    ///     n_rot: 128,
+    ///     window_n_rot: None,
+    ///     context_train: 4096,
+    ///     rotates: true,
+    /// };
+    /// let (metadata, factors) = (Metadata::default(), Factors::default());
+    /// let context = Sourced::given(16384, "an example");
+    /// let plan = Plan::resolve(&model, &metadata, factors, &Flags::method("yarn"), context)?;
+    /// assert_eq!(plan.factor.value, 4.0); // 16384 / 4096
+    /// # Ok::<(), rope_cpu::rope::Error>(())
+    /// ```
     pub fn resolve(
         model: &ModelInfo,
         metadata: &Metadata,
@@ -65,7 +85,7 @@ impl Plan {
     }
 }
 
-/// Resolves a plan, without the warnings of [`warn`].
+/// Resolves a plan without warnings.
 fn resolve(
     model: &ModelInfo,
     metadata: &Metadata,
@@ -96,7 +116,7 @@ fn resolve(
         None => None,
     };
     let chosen = chosen(&keys, &flags)?;
-    // A method that acts on attention leaves the frequencies of the file in effect.
+    // A method that changes attention keeps the frequencies of the file.
     let scaling = if chosen.value.acts_on_frequencies() { chosen.clone() } else { keys.scaling()? };
     let mut warnings = keys.unread(scaling.value)?;
     let turning = 2 * divisors::turning(&keys);
@@ -162,7 +182,7 @@ fn resolve(
     Ok(plan)
 }
 
-/// Returns the length beyond which queries are scaled by log n, if they are.
+/// Returns the length beyond which queries are scaled by log n; `None` if they are not scaled.
 fn log_n(inputs: &RuleInputs, method: Option<&dyn Method>) -> Option<Sourced<usize>> {
     let trained = inputs.trained_context();
     match inputs.flags.values.switch(&LOG_N) {
@@ -183,8 +203,8 @@ fn chosen(keys: &Keys, flags: &Flags) -> Result<Sourced<&'static Scaling>, Error
     }
 }
 
-/// Returns the attention scale. One setting gives the whole scale. Otherwise it is the product of
-/// the part from another setting, the scale of the rule, and the scale in the file or else of its
+/// Returns the attention scale. One setting gives the whole scale. Otherwise it is a product: a
+/// partial scale from another setting, the rule's scale, and the scale in the file or else of its
 /// divisors.
 fn attention_scale(
     inputs: &RuleInputs,

@@ -1,4 +1,4 @@
-//! The rules that apply a factor to the frequencies. Each has its own file.
+//! Rules that apply a factor to the frequencies. Each has its own file.
 
 use std::{any::Any, fmt, sync::Arc};
 
@@ -9,9 +9,10 @@ use super::{
 use crate::settings::Parameter;
 
 /// A rule that applies the factor to the frequencies. It formats as its parameters in the RoPE
-/// line, each with its origin and after a comma.
+/// line, each after a comma and with its origin.
 pub trait Rule: Any + fmt::Debug + fmt::Display + Send + Sync {
-    /// Scales the model's own frequencies, which have the base `base`, for sequences of `length` tokens.
+    /// Scales the model's frequencies for sequences of `length` tokens. `base` is the base of the
+    /// frequencies.
     fn scale(&self, inv_freq: &mut [f64], base: f64, factor: f64, length: usize);
 
     /// Returns the formula of a scaled frequency, h(θ_i), for a factor other than 1.
@@ -22,35 +23,35 @@ pub trait Rule: Any + fmt::Debug + fmt::Display + Send + Sync {
         "m".into()
     }
 
-    /// Returns one length for all lengths with the frequencies of `tokens`, or `None` if the
-    /// frequencies do not depend on the length.
+    /// Returns one length that stands for all lengths with the same frequencies as `tokens`; `None`
+    /// if the frequencies do not depend on the length.
     fn effective_length(&self, _tokens: usize) -> Option<usize> {
         None
     }
 
-    /// Returns the attention scale of the rule, if it has one that does not depend on the length.
+    /// Returns the attention scale of the rule; `None` if the rule has none, or it depends on the
+    /// length.
     fn attention_scale(&self) -> Option<&Sourced<f64>> {
         None
     }
 
-    /// Returns the number that multiplies the attention scale of the plan for sequences of `length`
-    /// tokens.
+    /// Returns a further factor of the plan's attention scale, for sequences of `length` tokens.
     fn magnitude(&self, _length: usize) -> f64 {
         1.0
     }
 
-    /// Returns the factor of scores for sequences of `length` tokens: it multiplies all of a score, where
-    /// the attention scale multiplies what rotates.
+    /// Returns the factor of attention scores for sequences of `length` tokens. It multiplies the
+    /// whole score; the attention scale multiplies only the rotated part.
     fn score_scale(&self, _length: usize) -> f64 {
         1.0
     }
 
-    /// Returns the context that the factor extends, if the rule has one of its own.
+    /// Returns the context that the factor extends, if it is specific to the rule.
     fn original_context(&self) -> Option<&Sourced<usize>> {
         None
     }
 
-    /// Returns the maximum number of tokens with this rule; without it, this is `unscaled`.
+    /// Returns the maximum number of tokens with this rule. `unscaled` is the maximum without it.
     fn reach(&self, unscaled: f64, factor: f64) -> f64 {
         match self.original_context() {
             // A factor below 1 raises the frequencies that a factor above 1 would lower.
@@ -64,7 +65,7 @@ pub trait Rule: Any + fmt::Debug + fmt::Display + Send + Sync {
         None
     }
 
-    /// Returns the reason why llama.cpp cannot apply the rule, or a way to do so. `plan` has the rule.
+    /// Returns why llama.cpp cannot apply the rule, or how it can. `plan` has the rule.
     fn in_llama_cpp(&self, _plan: &Plan) -> String {
         match self.effective_length(1) {
             Some(_) => "it has no scaling that depends on the length of the sequence".into(),
@@ -73,22 +74,22 @@ pub trait Rule: Any + fmt::Debug + fmt::Display + Send + Sync {
     }
 
     /// Returns the differences from llama.cpp with the same file and settings, one sentence each.
-    /// `plan` has the rule, and was resolved from `flags`.
+    /// `plan` has the rule and was resolved from `flags`.
     fn unlike_llama_cpp(&self, _plan: &Plan, _flags: &Flags) -> Vec<String> {
         Vec::new()
     }
 }
 
 impl Plan {
-    /// Returns the rule of the plan if it is of type `R`.
+    /// Returns the plan's rule if it has type `R`.
     pub fn rule_as<R: Rule>(&self) -> Option<&R> {
         let rule: &dyn Any = &*self.rule;
         rule.downcast_ref()
     }
 }
 
-/// Resolves the rule. `inv_freq` are the model's own frequencies. A setting that is a parameter of a
-/// rule which is not in effect is an error.
+/// Resolves the rule. `inv_freq` are the model's frequencies. If a parameter of another rule is
+/// set, this is an error.
 pub(super) fn resolve(
     inputs: &RuleInputs,
     factor: &Sourced<f64>,
@@ -103,8 +104,7 @@ pub(super) fn resolve(
     }
 }
 
-/// Returns an error if a setting is a parameter of neither the rule in effect, `acting`, nor the chosen
-/// method.
+/// Returns an error if a setting belongs neither to the `acting` rule nor to the chosen method.
 fn refuse_idle(
     inputs: &RuleInputs,
     factor: &Sourced<f64>,
@@ -112,8 +112,8 @@ fn refuse_idle(
 ) -> Result<(), Error> {
     let values = &inputs.flags.values;
     let acts_anyhow = |parameter: &Parameter| {
-        // The first multiplies every attention scale. With log n scaling, the other applies to every
-        // rule.
+        // The first is a factor of every attention scale. With log n scaling, the second applies to
+        // every rule.
         parameter.setting == yarn::ATTN_FACTOR.setting
             || parameter.setting == yarn::ORIG_CTX.setting && values.switch(&LOG_N) == Some(true)
     };

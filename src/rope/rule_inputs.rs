@@ -1,4 +1,4 @@
-//! The inputs that a rule is resolved from: settings, metadata, and values that all rules share.
+//! The inputs of a rule: settings, metadata, and values that all rules share.
 
 use super::{
     Error, FREQ_SCALE, Flags, LOG_N, Origin, SCALE, Scaling, Sourced,
@@ -21,7 +21,7 @@ pub(super) struct RuleInputs<'a> {
     /// Whether the file has divisors of the frequencies, which extend the model to its trained
     /// context.
     pub has_divisors: bool,
-    /// The factor that the user's base adds: how many times it extends the context.
+    /// How many times the user's base extends the context.
     pub alpha: f64,
     /// The trained length, in tokens.
     pub context_train: &'a Sourced<usize>,
@@ -30,7 +30,7 @@ pub(super) struct RuleInputs<'a> {
 }
 
 impl RuleInputs<'_> {
-    /// Returns the context before any extension: the setting, otherwise the key, otherwise the trained
+    /// Returns the context before any extension: the setting, else the key, else the trained
     /// length.
     pub fn original_context(&self) -> Result<Sourced<usize>, Error> {
         match self.flags.whole(&ORIG_CTX) {
@@ -42,20 +42,20 @@ impl RuleInputs<'_> {
         }
     }
 
-    /// Returns the trained length, with the scaling of the file in effect: the setting, otherwise the
+    /// Returns the trained length, with the scaling of the file in effect: the setting, else the
     /// key.
     pub fn trained_context(&self) -> Sourced<usize> {
         self.flags.whole(&ORIG_CTX).unwrap_or_else(|| self.context_train.clone())
     }
 
-    /// Returns the trained length for rules that replace the scaling of the file: the setting, otherwise
-    /// the key, divided by the linear factor of the file if the key includes it.
+    /// Returns the trained length for rules that replace the file's scaling: the setting, else the
+    /// key. If the key includes the linear factor of the file, it is divided by that factor.
     pub fn unscaled_context(&self) -> Result<Sourced<usize>, Error> {
         let original = self.original_context()?;
         Ok(if is_without_factor(&original) { original } else { self.trained_context() })
     }
 
-    /// Returns the factor that extends the context. It is 1 for scaling none, even if the file has
+    /// Returns the factor that extends the context. Without scaling it is 1, even if the file has
     /// another factor.
     pub fn factor(&self) -> Result<Sourced<f64>, Error> {
         let flags = self.flags;
@@ -110,8 +110,8 @@ impl RuleInputs<'_> {
         Sourced { value: value.max(1.0), origin: Origin::Computed(how) }.factor()
     }
 
-    /// Returns whether the factor is computed to reach the context: if the method has a factor, and
-    /// neither a setting nor the file gives it.
+    /// Returns whether the factor is computed to reach the context. It is if the method has a
+    /// factor, and neither a setting nor the file gives it.
     fn factor_is_computed(&self) -> bool {
         let flags = self.flags;
         let named = match self.scaling.value.factor {
@@ -126,9 +126,9 @@ impl RuleInputs<'_> {
     }
 
     /// Returns the context that a computed factor extends. Divisors in the file already extend the
-    /// model to the trained length.
+    /// model to its trained length.
     fn extended_from(&self) -> Result<Sourced<usize>, Error> {
-        // A setting that the scaling does not read is the position from which log n scales queries.
+        // A setting that the scaling does not use is the position from which log n scales queries.
         let log_n = self.flags.values.switch(&LOG_N) == Some(true);
         match self.flags.whole(&ORIG_CTX) {
             Some(given) if self.scaling.value.reads(&ORIG_CTX) || !log_n => Ok(given),

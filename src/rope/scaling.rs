@@ -1,4 +1,4 @@
-//! The description of a RoPE method, and what follows from the list of all, [`METHODS`].
+//! Describes RoPE methods, and derives settings from [`METHODS`].
 
 use std::{
     fmt,
@@ -14,7 +14,7 @@ use crate::settings::Parameter;
 /// The description of a RoPE method: a rule that changes frequencies, or a method that changes the
 /// distances in attention.
 pub struct Scaling {
-    /// The name, as in settings and, for a rule, in files (`{arch}.rope.scaling.type`).
+    /// The name in settings. A rule also has this name in files (`{arch}.rope.scaling.type`).
     pub name: &'static str,
     /// The effect in one sentence, without a full stop.
     pub help: &'static str,
@@ -35,7 +35,7 @@ pub struct Scaling {
 /// Resolves a rule from the inputs, the factor, and the model's own frequencies.
 type ResolveRule = fn(&RuleInputs, &Sourced<f64>, &[f64]) -> Result<Arc<dyn Rule>, Error>;
 
-/// The effect of a method, with the function that resolves it.
+/// What a method changes, with the function that resolves it.
 #[derive(Clone, Copy)]
 pub(super) enum Effect {
     /// The frequencies.
@@ -44,23 +44,23 @@ pub(super) enum Effect {
     Distances(fn(&RuleInputs) -> Result<Arc<dyn Method>, Error>),
 }
 
-/// The factor of a method, if no setting gives it.
+/// The factor of a method if it is not set.
 #[derive(Clone, Copy)]
 pub(super) enum Factor {
-    /// The factor of the file, otherwise the one that reaches the context.
+    /// The factor of the file, else the factor that reaches the context.
     ForContext,
-    /// The factor of the file, otherwise the one that reaches the context if the user named the method.
-    /// A file that names the method without a factor is not scaled, as in llama.cpp.
+    /// Like [`Factor::ForContext`] if the user named the method. A file that names the method
+    /// without a factor is not scaled, as in llama.cpp.
     ForContextIfNamed,
-    /// The α of the file, otherwise as [`Factor::ForContext`].
+    /// The α of the file, else like [`Factor::ForContext`].
     Alpha,
-    /// The factor of the file, otherwise 1.
+    /// The factor of the file, else 1.
     OfFile,
     /// The result of a function.
     Own(fn(&RuleInputs) -> Result<Sourced<f64>, Error>),
-    /// The factor follows from the length of the sequence, and no setting gives it.
+    /// Computed from the length of the sequence. No setting gives it.
     ByLength,
-    /// 1, and no setting gives another.
+    /// 1. No setting gives another.
     One,
 }
 
@@ -100,7 +100,7 @@ impl Scaling {
         Scaling { shared, ..self }
     }
 
-    /// Sets the factor that is used if no setting gives it.
+    /// Sets the default of the factor.
     pub(super) const fn factor(self, factor: Factor) -> Self {
         Scaling { factor, ..self }
     }
@@ -110,7 +110,7 @@ impl Scaling {
         Scaling { in_llama_cpp: true, ..self }
     }
 
-    /// Marks the method as one that replaces the divisors of frequencies in a file.
+    /// Marks the method as one that replaces the divisors in a file.
     pub(super) const fn replaces_divisors(self) -> Self {
         Scaling { replaces_divisors: true, ..self }
     }
@@ -120,7 +120,7 @@ impl Scaling {
         Scaling { stored: Some(stored), ..self }
     }
 
-    /// Returns the method of a name.
+    /// Returns the method with this name.
     ///
     /// # Errors
     /// If no method has this name.
@@ -144,13 +144,13 @@ impl Scaling {
         matches!(self.effect, Effect::Frequencies(_))
     }
 
-    /// Returns whether a parameter acts on the method.
+    /// Returns whether the method uses a parameter.
     pub fn reads(&self, parameter: &Parameter) -> bool {
         let all = || self.parameters.iter().chain(self.shared);
         all().any(|own| own.setting == parameter.setting)
     }
 
-    /// Returns the scaling in effect with `factor`: linear scaling by 1 is none.
+    /// Returns the effective scaling with `factor`: linear scaling by 1 is none.
     pub(super) fn with_factor(&'static self, factor: f64) -> &'static Scaling {
         if self == &linear::LINEAR && factor == 1.0 { &linear::NONE } else { self }
     }
@@ -174,7 +174,7 @@ impl fmt::Display for Scaling {
     }
 }
 
-/// The method, or `auto` for one that is chosen for the context.
+/// The method, or `auto` to choose one for the context.
 pub static SCALING: LazyLock<Parameter> = LazyLock::new(|| {
     Parameter::word("rope_scaling", "METHOD", &NAMES, "Method: auto, none, linear, ntk, yarn, ...")
         .details(&DETAILS)
@@ -198,7 +198,7 @@ static DETAILS: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Returns the parameters of all methods, and the settings that act with each of them.
+/// Returns the parameters of all methods, and the settings that apply to every method.
 ///
 /// ```
 /// let mut parameters = rope_cpu::rope::parameters();

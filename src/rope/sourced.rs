@@ -1,4 +1,4 @@
-//! Values with their origin.
+//! Values with their origins.
 
 use std::fmt;
 
@@ -6,6 +6,14 @@ use super::Error;
 use crate::settings::Setting;
 
 /// A value and its origin.
+///
+/// ```
+/// use rope_cpu::{rope::Sourced, settings::Setting};
+///
+/// let context = Sourced::setting(8192, Setting::CONTEXT);
+/// let trained = Sourced::key(4096, "llama.context_length");
+/// assert!(context.value > trained.value && context.origin != trained.origin);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sourced<T> {
     /// The value.
@@ -24,7 +32,7 @@ impl<T> Sourced<T> {
         Sourced { value, origin }
     }
 
-    /// Creates a value that a user has given, with a front end's description of where.
+    /// Creates a value that a user gave. `origin` is the front end's description.
     pub fn given(value: T, origin: impl Into<String>) -> Self {
         Sourced { value, origin: Origin::Given(origin.into()) }
     }
@@ -58,14 +66,14 @@ pub enum Origin {
     Key(String),
     /// A computation from other values, with its formula or reason.
     Computed(&'static str),
-    /// A product of values, with their origins.
+    /// A product of values with these origins.
     Product(Vec<Origin>),
-    /// The default, used if no setting and no key gives the value.
+    /// The default.
     Default,
 }
 
 impl Origin {
-    /// Returns the origin with the value, for an error: the setting as given, otherwise `key = value`.
+    /// Describes the origin with the value, for an error message.
     pub(super) fn with_value(&self, value: impl fmt::Display) -> String {
         match self {
             Origin::Setting(..) | Origin::Given(_) => self.to_string(),
@@ -107,11 +115,11 @@ impl fmt::Display for Sourced<usize> {
     }
 }
 
-/// The largest factor; the smallest is its inverse. Within this range no angle overflows.
+/// The largest factor. The smallest is its inverse. In this range, no angle overflows.
 const FACTOR_MAX: f64 = 1e6;
 
 impl Sourced<usize> {
-    /// Returns the value if it is from `from` to `to`, otherwise an error.
+    /// Returns the value if it is from `from` to `to`, else an error.
     pub(super) fn between(self, from: usize, to: usize) -> Result<Self, Error> {
         if (from..=to).contains(&self.value) {
             return Ok(self);
@@ -134,29 +142,29 @@ impl Sourced<f64> {
         }
     }
 
-    /// Returns the value if it is a valid factor, from 1e-6 to 1e6, otherwise an error.
+    /// Returns the value if it is a valid factor, from 1e-6 to 1e6, else an error.
     pub(super) fn factor(self) -> Result<Self, Error> {
         self.check("a number from 0.000001 to 1000000".into(), |x| {
             (1.0 / FACTOR_MAX..=FACTOR_MAX).contains(&x)
         })
     }
 
-    /// Returns the value if it is from 0 to 1e6, otherwise an error.
+    /// Returns the value if it is from 0 to 1e6, else an error.
     pub(super) fn share(self) -> Result<Self, Error> {
         self.within(0.0, FACTOR_MAX)
     }
 
-    /// Returns the value if it is from `from` to `to`, otherwise an error.
+    /// Returns the value if it is from `from` to `to`, else an error.
     pub(super) fn within(self, from: f64, to: f64) -> Result<Self, Error> {
         self.check(format!("a number from {from} to {to}"), |x| (from..=to).contains(&x))
     }
 
-    /// Returns the value if it is a valid base of frequencies, finite and above 1, otherwise an error.
+    /// Returns the value if it is a valid base, finite and above 1, else an error.
     pub(super) fn base(self) -> Result<Self, Error> {
         self.check("a finite number above 1".into(), |x| x > 1.0 && x.is_finite())
     }
 
-    /// Returns the value if `ok`, otherwise an error that it must be `expected`.
+    /// Returns the value if `ok`, else an error that says `expected`.
     fn check(self, expected: String, ok: impl Fn(f64) -> bool) -> Result<Self, Error> {
         if ok(self.value) {
             return Ok(self);

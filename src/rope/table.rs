@@ -16,8 +16,8 @@ use super::{FarKeys, Layers, Plan, WindowRope, linear};
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// The inverse frequency of each pair that turns, in radians per position. Later pairs of a row
-    /// stay still.
+    /// The inverse frequency of each pair that turns, in radians per position. The later pairs of a
+    /// row stay still.
     pub inv_freq: Vec<f64>,
     /// The attention scale, which multiplies rotated queries and rotated keys.
     pub scale: f64,
@@ -45,8 +45,8 @@ impl Table {
 
     /// Writes the row of one position to `row`: the cosines of all pairs, then their sines.
     ///
-    /// Angles are f64, so that rows are as exact at a position of a million as at any other. Values
-    /// are rounded to f32 once, at the end.
+    /// Angles are computed in f64, so a row is as exact at position 1,000,000 as at position 1.
+    /// Values are rounded to f32 once, at the end.
     pub fn fill(&self, position: usize, row: &mut [f32]) {
         let (cos, sin) = row.split_at_mut(row.len() / 2);
         let inv_freq = self.inv_freq.iter().chain(std::iter::repeat(&0.0));
@@ -67,7 +67,7 @@ fn global(plan: &Plan, effective_length: usize) -> Vec<f64> {
     inv_freq
 }
 
-/// Returns the model's own inverse frequencies, before any scaling rule.
+/// Returns the model's inverse frequencies before any scaling rule.
 pub(super) fn unscaled(
     n_rot: usize,
     turning: usize,

@@ -1,14 +1,14 @@
-//! The temperature of queries: a factor that grows with their position, part of some models.
+//! The temperature of queries: some models scale queries by position.
 
 use std::fmt;
 
 use super::Sourced;
 
-/// A factor of queries that grows with each multiple of the original context:
+/// A factor of queries that grows at each multiple of the original context:
 /// `1 + slope * ln(1 + floor(position / context))`.
 ///
-/// Llama 4 introduced it; Ministral 3 has it in all layers (`llama_4_scaling_beta` of its Hugging
-/// Face configuration).
+/// Llama 4 introduced it. Ministral 3 has it in all layers; Hugging Face calls it
+/// `llama_4_scaling_beta`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Temperature {
     /// The weight of the logarithm.

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use super::Layers;
 
-/// The keys that queries of a layer attend to: near keys at their true distance, and some of the
-/// first keys of the sequence at another one.
+/// The keys that a query attends to: near keys at their true distance, and some keys from the start
+/// of the sequence at another distance.
 ///
-/// The forward pass reads a method that acts on attention in this form only.
+/// Every method that changes attention is described in this form to the forward pass.
 ///
 /// ```
 /// use rope_cpu::rope::{Region, Visibility};
@@ -19,30 +19,30 @@ use super::Layers;
 pub struct Visibility {
     /// The number of near keys: their distances are below it.
     pub near: usize,
-    /// The number of first positions with keys that stay visible when they are no longer near. Such
-    /// keys are far.
+    /// The number of positions at the start that stay visible as far keys, once they are no longer
+    /// near.
     pub first: usize,
     /// The positions assigned to far keys.
     pub far: FarKeys,
 }
 
-/// The positions that attention assigns to far keys, and to a query that attends to them. Only the
-/// difference of the two acts on the score.
+/// The positions that attention assigns to far keys and to their query. Only the difference of the
+/// two affects the score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FarKeys {
     /// All far keys are at this distance.
     AtDistance(usize),
-    /// A key at distance d is at w + (d - w) / k, where k is the value and w is
+    /// A key at distance d is moved to w + (d - w) / k. k is the value, and w is
     /// [`Visibility::near`].
     Divided(usize),
     /// Keys and queries are at their position divided by the group size (the value), rounded down.
-    /// Queries are moved further by a constant, so that distances continue after the near keys.
+    /// A constant is added for queries, so that distances continue after the near keys.
     Grouped(usize),
-    /// Keys are at their position, and queries at theirs but at most at this one.
+    /// Keys are at their position. Queries are at theirs, but at most at this one.
     Capped(usize),
 }
 
-/// A region of the visible keys, in which all positions are assigned in the same way.
+/// A part of the visible keys with one rule for assigned positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Region {
     /// Keys at distances below [`Visibility::near`].
@@ -80,8 +80,7 @@ impl Visibility {
         if far.is_empty() { self.visible(Region::Near, position).start } else { far.start }
     }
 
-    /// Returns the position that is assigned to the query at `position` when it attends to keys in
-    /// `region`.
+    /// Returns the assigned position of the query at `position` for keys in `region`.
     pub fn query(&self, region: Region, position: usize) -> usize {
         match (region, self.far) {
             (Region::Near, _) => position,
@@ -96,7 +95,7 @@ impl Visibility {
     }
 
     /// Returns the number of neighbouring keys in `region` that share a position: key j is assigned
-    /// j divided by it, rounded down. `None` if all keys are at position 0.
+    /// j divided by this number, rounded down. `None` if all keys are at position 0.
     pub fn group(&self, region: Region) -> Option<usize> {
         match (region, self.far) {
             (Region::Far, FarKeys::AtDistance(_)) => None,
@@ -105,7 +104,7 @@ impl Visibility {
         }
     }
 
-    /// Returns the distance between the query at `position` and the key at `key` for attention;
+    /// Returns the distance in attention between the query at `position` and the key at `key`;
     /// `None` if the query does not attend to it.
     pub fn distance(&self, position: usize, key: usize) -> Option<f64> {
         let sees = |region: &Region| self.visible(*region, position).contains(&key);
@@ -126,7 +125,7 @@ impl Visibility {
         }
     }
 
-    /// Returns the maximum number of tokens with all distances below `trained`.
+    /// Returns the maximum number of tokens such that all distances are below `trained`.
     pub(super) fn reach(&self, trained: f64) -> f64 {
         let near = self.near as f64;
         match self.far {
@@ -138,7 +137,7 @@ impl Visibility {
         }
     }
 
-    /// Returns the number of positions that the distances in a sequence of `tokens` span. This is the
+    /// Returns the number of positions that distances in a sequence of `tokens` span. This is the
     /// inverse of `reach`.
     pub(super) fn span(&self, tokens: usize) -> usize {
         match self.far {
@@ -150,15 +149,15 @@ impl Visibility {
         }
     }
 
-    /// Returns the reason why all keys of a context of `context` tokens are at their true distance, or
-    /// `None` if some are not.
+    /// Returns why all keys of a context of `context` tokens are at their true distance; `None` if
+    /// some are not.
     pub(super) fn no_effect_reason(&self, context: usize) -> Option<String> {
         (self.near >= context)
             .then(|| format!("in a context of {context}, which is within its window,"))
     }
 
-    /// Returns a text that differs between any two visibilities. Saved prompt caches hold a hash of
-    /// it, so its words do not follow the names of types.
+    /// Returns a different text for each visibility. Saved prompt caches store a hash of it, so its
+    /// words must not change when types are renamed.
     pub(super) fn identity(&self) -> String {
         let far = match self.far {
             FarKeys::AtDistance(distance) => format!("At({distance})"),
@@ -182,7 +181,7 @@ mod tests {
         assert_eq!(reach(8192, FarKeys::Grouped(8)), 4096.0);
     }
 
-    /// Prompt caches that were saved before hold a hash of these words.
+    /// Existing prompt caches store a hash of these words.
     #[test]
     fn identities_stay_as_they_were_saved() {
         let all = format!("Sight {{ near: {}, first: 0, far: At(0) }}", usize::MAX);

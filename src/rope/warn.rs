@@ -1,4 +1,4 @@
-//! Warnings about settings that are valid but probably mistakes.
+//! Warnings about valid settings that are probably mistakes.
 
 use super::{
     FREQ_SCALE, Flags, Origin, Plan, SCALE, advice,
@@ -8,7 +8,7 @@ use super::{
     yarn::YARN,
 };
 
-/// The largest factor without a warning: twice the largest in `docs/results`.
+/// The largest factor without a warning: twice the largest factor in `docs/results`.
 const MEASURED: f64 = 8.0;
 
 /// Adds warnings to the plan, which was resolved from `flags`. `resolve` returns the plan of other
@@ -25,7 +25,7 @@ pub(super) fn add(plan: &mut Plan, flags: &Flags, resolve: impl Fn(&Flags) -> Op
     plan.warnings.extend(found.into_iter().flatten());
 }
 
-/// Adds the warnings for a model without layers that rotate.
+/// Adds the warnings for a model without rotating layers.
 pub(super) fn add_without_rotation(plan: &mut Plan, flags: &Flags) {
     if flags.values != Flags::default().values {
         plan.warnings.push("no layer of the model rotates: RoPE settings change nothing".into());
@@ -39,7 +39,7 @@ pub(super) fn add_without_rotation(plan: &mut Plan, flags: &Flags) {
     }
 }
 
-/// Warns about a factor below 1, which shortens the context: mostly its inverse is meant.
+/// Warns about a factor below 1. It shortens the context, and users usually mean its inverse.
 fn inverted(
     plan: &Plan,
     flags: &Flags,
@@ -65,7 +65,7 @@ fn inverted(
     ))
 }
 
-/// Warns about a method that the user chose, or YaRN, if it has no effect.
+/// Warns about a chosen method, or YaRN, that has no effect.
 fn no_effect(plan: &Plan) -> Option<String> {
     let scaling = plan.scaling.value;
     if let Some(why) = plan.method.as_ref().and_then(|m| m.no_effect_reason(plan.context.value)) {
@@ -87,7 +87,7 @@ fn no_effect(plan: &Plan) -> Option<String> {
     })
 }
 
-/// Warns about a context that the model cannot read with these settings.
+/// Warns about a context that the model cannot handle with these settings.
 fn unreached(
     plan: &Plan,
     flags: &Flags,
@@ -117,8 +117,8 @@ fn unreached(
     Some(format!("{past}: text beyond that length will be poor{advice}"))
 }
 
-/// Warns about settings that extend the model much further than any measurement. Settings of the file
-/// are by its authors.
+/// Warns about settings that extend the model much further than any measurement. Settings of the
+/// file come from the model's authors, and are exempt.
 fn unmeasured(
     plan: &Plan,
     flags: &Flags,

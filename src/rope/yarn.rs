@@ -1,6 +1,6 @@
-//! YaRN: keeps frequencies that turn often within the original context, interpolates the ones that
-//! turn less than about once, with a ramp between. An attention scale makes attention slightly
-//! sharper.
+//! YaRN: keeps frequencies that turn often within the original context, and interpolates
+//! frequencies that turn less than about once. A ramp connects the two. An attention scale makes
+//! attention slightly sharper.
 //!
 //! Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models"
 //! (arXiv:2309.00071): the ramp is equation 18 with 11, the blend definition 2, the attention scale
@@ -56,7 +56,7 @@ pub static ORIG_CTX: Parameter = Parameter::whole(
 .aliases(&["rope_orig_ctx"])
 .llama_cpp(&["LLAMA_ARG_YARN_ORIG_CTX"]);
 
-/// The share of high frequencies that is kept, from 0 to 1; -1 means the default.
+/// The share of high frequencies to keep, from 0 to 1; -1 means the default.
 pub static EXT_FACTOR: Parameter =
     Parameter::number("yarn_ext_factor", "N", "YaRN: extrapolation mix; 0: scale all")
         .details("1 keeps high frequencies unchanged, 0 scales all frequencies.")
@@ -114,7 +114,7 @@ pub static MSCALE_ALL_DIM: Parameter = Parameter::number(
 .details("As \"mscale_all_dim\" of Hugging Face; with `yarn_mscale`.")
 .rare();
 
-/// The settings of YaRN, all but the factor.
+/// The settings of YaRN, except the factor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Yarn {
     /// The number of dimensions of a head that rotate: pair i has the frequency base^(-2i/n_rot).
@@ -130,7 +130,7 @@ pub struct Yarn {
     pub beta_slow: Sourced<f64>,
     /// The form of the ramp between the two.
     pub ramp: Sourced<Ramp>,
-    /// The attention scale for the factor; `None` if it is not changed or depends on the length.
+    /// The attention scale for the factor; `None` if it is unchanged or depends on the length.
     pub attention_scale: Option<Sourced<f64>>,
     /// The factor of scores; 1 for families without one, or if it depends on the length.
     pub score_scale: f64,
@@ -161,22 +161,22 @@ impl Ramp {
     }
 }
 
-/// Returns whether YaRN's ramp is in effect whatever the scaling is. It acts on all scalings of
-/// llama.cpp if the extrapolation factor is not 0.
+/// Returns whether YaRN's ramp is in effect with any scaling. If the extrapolation factor is not 0,
+/// it acts on all scalings of llama.cpp.
 pub(super) fn acts_anyhow(inputs: &RuleInputs, factor: &Sourced<f64>) -> Result<bool, Error> {
     let ext_factor = Yarn::ext_factor(inputs)?.value;
     Ok(inputs.scaling.value.in_llama_cpp && ext_factor != 0.0 && factor.value != 1.0)
 }
 
 impl Yarn {
-    /// Returns the extrapolation factor: the setting, otherwise 1 for scalings that have one and 0
-    /// for others.
+    /// Returns the extrapolation factor: the setting, else 1 for scalings that have one and 0 for
+    /// others.
     fn ext_factor(inputs: &RuleInputs) -> Result<Sourced<f64>, Error> {
         let yarn = inputs.scaling.value.reads(&EXT_FACTOR);
         inputs.flags.number_or(&EXT_FACTOR, if yarn { 1.0 } else { 0.0 }).share()
     }
 
-    /// Resolves all settings but the attention scale.
+    /// Resolves all settings except the attention scale.
     pub(super) fn resolve(inputs: &RuleInputs) -> Result<Self, Error> {
         let flags = inputs.flags;
         let [fast, slow] = inputs.keys.betas()?;
@@ -201,7 +201,7 @@ impl Yarn {
         })
     }
 
-    /// Returns the share of the frequency of each pair that is kept; the rest is interpolated.
+    /// Returns the share of each pair's frequency that is kept. The rest is interpolated.
     fn kept(&self, base: f64) -> Vec<f64> {
         let context = self.original_context.value as f64;
         let (fast, slow) = (self.beta_fast.value, self.beta_slow.value);
@@ -228,7 +228,7 @@ impl Yarn {
             .collect()
     }
 
-    /// Returns the attention scale for this factor, or `None` if YaRN does not change it.
+    /// Returns the attention scale for this factor; `None` if YaRN does not change it.
     fn magnitude(&self, inputs: &RuleInputs, factor: f64) -> Result<Option<Sourced<f64>>, Error> {
         let weights = MagnitudeWeights::resolve(inputs)?;
         let sharper = self.ext_factor.value != 0.0 && factor > 1.0;
@@ -296,7 +296,7 @@ impl Rule for Yarn {
     }
 }
 
-/// Returns a sentence for each setting of YaRN that llama.cpp does not have.
+/// Returns a sentence for each setting of YaRN that llama.cpp lacks.
 pub(super) fn missing_in_llama_cpp(flags: &Flags) -> impl Iterator<Item = String> {
     let own = [&RAMP, &ATTENTION_FACTOR, &MSCALE].into_iter();
     own.filter(|own| flags.values.has(own)).map(|own| format!("it has no {}", own.setting))
@@ -316,8 +316,7 @@ pub(super) struct MagnitudeWeights {
 }
 
 impl MagnitudeWeights {
-    /// Returns the weights from the settings, otherwise from the file (DeepSeek and Mistral),
-    /// otherwise 1 and 0.
+    /// Returns the weights: from settings, else from the file (DeepSeek and Mistral), else 1 and 0.
     pub(super) fn resolve(inputs: &RuleInputs) -> Result<Self, Error> {
         let given = [&MSCALE, &MSCALE_ALL_DIM].map(|parameter| inputs.flags.number(parameter));
         let typed = match given {
@@ -326,7 +325,7 @@ impl MagnitudeWeights {
                 let (numerator, denominator) = (numerator.share()?, denominator.share()?);
                 let text = format!("{}, {}", numerator.value, denominator.origin);
                 let origin = Origin::Setting(MSCALE.setting, text);
-                // A weight of 0 means that none is set, as in Hugging Face.
+                // As in Hugging Face, a weight of 0 counts as not set.
                 let both = numerator.value != 0.0 && denominator.value != 0.0;
                 both.then_some((numerator.value, denominator.value, origin))
             }

@@ -35,7 +35,7 @@ impl Matrices {
     }
 }
 
-/// Reads both matrices of the file at `path`, or else returns its fault.
+/// Reads both matrices of the file at `path`. The error says what is wrong with the file.
 fn both(path: &Path) -> Result<(Matrix, Matrix), String> {
     let length = fs::metadata(path).map_err(|e| e.to_string())?.len();
     if length > BYTES_MAX {
