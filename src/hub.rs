@@ -1,4 +1,4 @@
-//! Downloads models from the Hugging Face Hub into the cache that its other programs share.
+//! Downloads models from the Hugging Face Hub, into the cache that Hugging Face's programs use.
 //!
 //! ```text
 //! models--USER--MODEL/blobs/SHA256             a file
@@ -6,9 +6,9 @@
 //! models--USER--MODEL/refs/main                the commit that was downloaded last
 //! ```
 //!
-//! The crate hf-hub provides the hub's addresses and this layout. It does not download the files.
-//! As of 0.5 it writes bytes twice if a resumed download breaks again, and verifies no checksums.
-//! It has no timeouts, and sends the token to the hosts that the hub redirects to.
+//! The crate hf-hub provides the hub's addresses and this layout, but it does not download the
+//! files here. As of 0.5, it writes bytes twice if a resumed download breaks again, and verifies no
+//! checksums. It has no timeouts, and sends the token to hosts that the hub redirects to.
 
 mod choice;
 mod environment;
@@ -69,20 +69,20 @@ pub struct Options {
     pub cache: PathBuf,
     /// The access token for private and gated models.
     pub token: Option<String>,
-    /// Whether to use the files in the cache only.
+    /// Uses only files in the cache.
     pub offline: bool,
 }
 
-/// An event of a download, for showing its progress.
+/// An event of a download, to show progress.
 #[allow(missing_docs, reason = "the names explain the fields; sizes are in bytes")]
 pub enum Event<'a> {
     /// The download of a file has started, or has resumed after `done` of its bytes.
     Started { file: &'a str, repo: &'a str, hub: &'a str, done: u64, bytes: u64 },
     /// The first `done` bytes of the file have been received.
     Received { done: u64 },
-    /// A connection failed, and the download is tried again.
+    /// A connection failed, and the download will be retried.
     Retrying { error: &'a Error },
-    /// Another program is downloading the same file, and its end is awaited.
+    /// Another program is downloading the same file; the download waits for it.
     Waiting,
     /// The hub cannot be reached, and the cached file is used.
     UsingCached { error: &'a Error, path: &'a Path },
@@ -115,8 +115,8 @@ impl Hub {
         })
     }
 
-    /// Returns the path of a model, or of its first part, after downloading the files that are not
-    /// in the cache. If the hub cannot be reached, the cached model is used.
+    /// Returns the path of a model, or of its first part. Downloads the files that are not in the
+    /// cache. If the hub cannot be reached, uses the cached model.
     ///
     /// # Errors
     ///
@@ -167,8 +167,8 @@ impl Hub {
         Ok(snapshot.join(&chosen[0]))
     }
 
-    /// Returns the path of a model in the cache: of the current commit, or else of the last one that
-    /// has it.
+    /// Returns the path of a model in the cache. Prefers the current commit, then the last one that
+    /// has the model.
     fn cached(&self, wanted: &Wanted) -> Result<PathBuf, Error> {
         let repo = self.cache.path().join(Repo::model(wanted.repo.clone()).folder_name());
         let main = fs::read_to_string(repo.join("refs/main")).unwrap_or_default();
@@ -242,7 +242,7 @@ fn link(blob: &Path, snapshot: &Path, name: &str) -> io::Result<()> {
     platform::link(&Path::new(&up).join("blobs").join(hash), &path)
 }
 
-/// Appends the names of all files in `folder`; files in subfolders as `FOLDER/NAME`.
+/// Appends the names of all files in `folder`. Files in subfolders are named `FOLDER/NAME`.
 fn files(folder: &Path, before: &str, names: &mut Vec<String>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

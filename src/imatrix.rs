@@ -1,5 +1,5 @@
-//! Importance matrices: for each matrix of a model, the mean squares of the inputs that its columns
-//! are multiplied by in a text.
+//! Importance matrices. For each column of a weight matrix, they hold the mean square of the inputs
+//! that it was multiplied by while the model processed a text.
 //!
 //! [`Imatrix::open`] reads llama.cpp's files: GGUF, and the older binary form. [`Imatrix::write`]
 //! writes GGUF. [`eval::importance`](crate::eval::importance) computes one.
@@ -57,10 +57,23 @@ pub enum Error {
     Size { tensor: FileText, found: usize, needed: u64 },
 }
 
-/// An importance matrix.
+/// The importance of a model's weights, by tensor.
+///
+/// ```
+/// use rope_cpu::imatrix::{Entry, Imatrix};
+///
+/// // One matrix of two columns. The sums are over 10 tokens.
+/// let entry = Entry::new(vec![40.0, 5.0], vec![10.0]);
+/// assert_eq!(entry.mean_squares(), [4.0, 0.5]);
+/// let mut imatrix = Imatrix::new(1, 10);
+/// imatrix.insert("blk.0.ffn_up.weight", entry)?;
+/// let mut file = Vec::new();
+/// imatrix.write(&mut file)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Imatrix {
-    /// The files that it was computed from.
+    /// The files from which it was computed.
     pub datasets: Vec<String>,
     /// The number of chunks of text; 0 if unknown.
     pub chunks: u32,
@@ -69,12 +82,12 @@ pub struct Imatrix {
     entries: BTreeMap<String, Entry>,
 }
 
-/// The importance of the columns of a tensor, which is a matrix or several.
+/// The importance of the columns of one tensor, which holds one or more matrices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     /// The sums of squares of the inputs of each matrix: (matrices, columns).
     sums: Vec<f32>,
-    /// The number of inputs of each matrix, or of all together.
+    /// The number of inputs of each matrix, or one number for all matrices.
     counts: Vec<f32>,
 }
 
@@ -86,7 +99,8 @@ const SUMS: &str = ".in_sum2";
 const COUNTS: &str = ".counts";
 
 impl Imatrix {
-    /// Creates an importance matrix without entries, of `chunks` of `chunk_size` tokens.
+    /// Creates an importance matrix without entries, for a text of `chunks` with `chunk_size`
+    /// tokens.
     pub fn new(chunks: u32, chunk_size: u32) -> Self {
         Imatrix { chunks, chunk_size, ..Imatrix::default() }
     }
@@ -116,7 +130,7 @@ impl Imatrix {
             chunk_size: metadata.u32(CHUNK_SIZE)?.unwrap_or(0),
             entries: BTreeMap::new(),
         };
-        // Other tensors, such as sums and statistics of newer files, have no effect here.
+        // Other tensors, such as sums and statistics of newer files, are not used.
         for tensor in gguf.tensors() {
             if let Some(name) = tensor.name.strip_suffix(SUMS) {
                 let counts = gguf.tensor(&format!("{name}{COUNTS}"));
@@ -224,14 +238,14 @@ impl Imatrix {
 const ALIGNMENT: u64 = 32;
 
 impl Entry {
-    /// Creates the entry of a tensor of `counts.len()` matrices: the sums of squares of the inputs
-    /// of each, and the number of its inputs.
+    /// Creates an entry for a tensor of `counts.len()` matrices. `sums` are the sums of squares of
+    /// the inputs; `counts` are the numbers of inputs of each matrix.
     pub fn new(sums: Vec<f32>, counts: Vec<f32>) -> Self {
         Entry { sums, counts }
     }
 
-    /// Returns the mean squares of the inputs: (matrices, columns). They are 1 for a matrix without
-    /// inputs, such as an expert that was never chosen.
+    /// Returns the mean squares of the inputs: (matrices, columns). A matrix without inputs, such
+    /// as an expert that was never chosen, has ones.
     pub fn mean_squares(&self) -> Vec<f32> {
         let each = (self.sums.len() / self.counts.len().max(1)).max(1);
         let matrices = self.sums.chunks_exact(each).zip(&self.counts);

@@ -1,18 +1,19 @@
-//! Finds any number of texts in one pass (Aho and Corasick, 1975).
+//! Finds any number of strings in one pass (Aho and Corasick, 1975).
 //!
-//! The texts form a tree with a node for each of their prefixes. After each byte, the node is the longest
-//! suffix of what was read that is such a prefix. If no text continues it by the next byte, the next
-//! shorter suffix is tried, so the work for a byte is constant on average.
+//! The strings form a tree, with a node for each of their prefixes. After each byte of the input,
+//! the current node is the longest suffix of the input that is a prefix of a string. If no string
+//! continues it with the next byte, the next shorter suffix is tried. So the work for a byte is
+//! constant on average.
 
 use std::{collections::HashMap, fmt};
 
-/// A place in the tree: a prefix of some of the texts.
+/// A node of the tree: a prefix of one or more strings.
 pub type Node = u32;
 
 /// The empty prefix.
 pub const ROOT: Node = 0;
 
-/// Texts to find.
+/// The strings to find.
 #[derive(Default)]
 pub struct Patterns {
     texts: Vec<String>,
@@ -23,16 +24,16 @@ pub struct Patterns {
     nodes: Vec<State>,
 }
 
-/// A node: a prefix of some of the texts.
+/// A node: a prefix of one or more strings.
 #[derive(Clone, Copy, Default)]
 struct State {
     /// The length of the prefix in bytes.
     depth: u32,
-    /// The longest proper suffix of the prefix that is a node, too.
+    /// The longest proper suffix of the prefix that is also a node.
     suffix: Node,
-    /// The index of the text that is the whole prefix.
+    /// The index of the string that equals the prefix.
     text: Option<u32>,
-    /// The longest suffix of the prefix that is a whole text, the prefix included.
+    /// The index of the longest string that is a suffix of the prefix, or the prefix itself.
     found: Option<u32>,
 }
 
@@ -43,7 +44,7 @@ impl fmt::Debug for Patterns {
 }
 
 impl Patterns {
-    /// Builds the tree of some texts. Empty ones are never found.
+    /// Builds the tree. Empty strings are never found.
     pub fn new(texts: Vec<String>) -> Self {
         let mut patterns = Patterns {
             texts,
@@ -51,7 +52,7 @@ impl Patterns {
             next: HashMap::new(),
             nodes: vec![State::default()],
         };
-        // Parents come before children, and a level before the next one.
+        // Nodes are created level by level, so parents come before children.
         let mut ends = vec![ROOT; patterns.texts.len()];
         let mut longer: Vec<_> = (0..ends.len()).collect();
         for depth in 0.. {
@@ -67,7 +68,7 @@ impl Patterns {
                 ends[index] = child;
                 if whole {
                     let state = &mut patterns.nodes[child as usize];
-                    // Of equal texts, the first counts.
+                    // If strings are equal, the first one is reported.
                     state.text.get_or_insert(index as u32);
                     state.found = state.text;
                 }
@@ -76,7 +77,7 @@ impl Patterns {
         patterns
     }
 
-    /// Adds a child. All nodes of smaller depth exist, so its suffix does, too.
+    /// Adds a child. All nodes of smaller depth exist, so its suffix exists as well.
     fn add(&mut self, parent: Node, byte: u8) -> Node {
         let child = self.nodes.len() as Node;
         let State { depth, suffix, .. } = self.nodes[parent as usize];
@@ -99,7 +100,7 @@ impl Patterns {
         }
     }
 
-    /// Returns the node after a further byte.
+    /// Returns the node after another byte.
     pub fn step(&self, mut node: Node, byte: u8) -> Node {
         loop {
             match self.child(node, byte) {
@@ -110,13 +111,13 @@ impl Patterns {
         }
     }
 
-    /// Returns the longest text that ends at a node.
+    /// Returns the longest string that ends at a node.
     pub fn found(&self, node: Node) -> Option<&str> {
         let index = self.nodes.get(node as usize)?.found?;
         self.texts.get(index as usize).map(String::as_str)
     }
 
-    /// Returns the index of the text that is the whole prefix of a node.
+    /// Returns the index of the string that equals a node's prefix.
     pub fn text(&self, node: Node) -> Option<usize> {
         self.nodes.get(node as usize)?.text.map(|index| index as usize)
     }
@@ -126,13 +127,13 @@ impl Patterns {
         self.nodes.get(node as usize).map_or(0, |state| state.depth as usize)
     }
 
-    /// Returns a node and the nodes that are suffixes of it, the longest first, without [`ROOT`].
+    /// Returns a node and the nodes that are suffixes of it, longest first, without [`ROOT`].
     pub fn suffixes(&self, node: Node) -> impl Iterator<Item = Node> {
         let longer = move |node: &Node| self.nodes.get(*node as usize).map(|state| state.suffix);
         std::iter::successors(Some(node), longer).take_while(|node| *node != ROOT)
     }
 
-    /// Returns the texts.
+    /// Returns the strings.
     pub fn texts(&self) -> &[String] {
         &self.texts
     }

@@ -1,7 +1,6 @@
-//! Quantizes a model: chooses the format of each tensor, and writes the file.
+//! Quantizes a model: chooses a format for each tensor, and writes the new file.
 //!
-//! A few rows of a tensor are converted and written at a time, so memory use does not grow with the
-//! model.
+//! Converts and writes a few rows at a time, so memory use does not grow with the model.
 
 mod mixture;
 mod target;
@@ -63,17 +62,18 @@ pub struct Planned<'g, 'a> {
     pub ggml_type: GgmlType,
     /// The encoder that converts the tensor; `None` if it is copied unchanged.
     pub encoder: Option<Encoder>,
-    /// The format that was chosen first but replaced, since a row is not a multiple of its block.
+    /// The format that was chosen first. It was replaced, because a row is not a multiple of its
+    /// block.
     pub instead_of: Option<DType>,
-    /// The importance of the weights, if it is known.
+    /// The importance of the weights; `None` if it is unknown.
     pub importance: Option<&'g imatrix::Entry>,
-    /// Whether the type is useless if the importance of the weights is not known.
+    /// Whether the type is useless without knowing the importance of the weights.
     pub requires_importance: bool,
 }
 
 impl Planned<'_, '_> {
-    /// Returns whether the tensor cannot be converted, since the importance of its weights is not
-    /// known.
+    /// Returns whether the tensor cannot be converted because the importance of its weights is
+    /// unknown.
     pub fn lacks_importance(&self) -> bool {
         self.encoder.is_some() && self.requires_importance && self.importance.is_none()
     }
@@ -114,7 +114,7 @@ pub fn plan<'g, 'a>(
     Ok(planned)
 }
 
-/// The progress of a tensor that is being written.
+/// The progress of writing one tensor.
 #[derive(Clone, Copy, Debug)]
 pub struct Report {
     /// The index in the plan.
@@ -125,10 +125,10 @@ pub struct Report {
     pub rms_error: f64,
 }
 
-/// A function that is called after every few rows, and may stop the work.
+/// Called after every few rows. It can stop the work.
 pub type Progress<'p> = dyn FnMut(Report) -> ControlFlow<()> + 'p;
 
-/// Writes the new file. Its metadata names the importance matrix `(file, matrix)`, if one is given.
+/// Writes the new file. If an `imatrix` is given, the metadata names its file.
 ///
 /// # Errors
 ///
@@ -199,7 +199,7 @@ pub fn write(
 /// The version of the quantized formats (`GGML_QNT_VERSION`).
 const VERSION: u32 = 2;
 
-/// The number of weights that are converted before they are written.
+/// Maximum weights to convert before writing them.
 const WEIGHTS_AT_ONCE: usize = 1 << 22;
 
 fn convert<W: Write>(

@@ -1,8 +1,8 @@
-//! Settings of the library's functions, and their names.
+//! Names, descriptions and values of the library's settings.
 //!
-//! A user gives settings through a front end: flags of a command line, fields of a request, keyword
-//! arguments. Each front end derives its own names from [`Setting`]. Messages of the library
-//! contain a setting in backquotes, which a front end may replace ([`renamed`]).
+//! A user gives settings through a front end: flags of a command line, fields of a request, or
+//! keyword arguments. Each front end derives its names from [`Setting`]. A message of the library
+//! has a setting in backquotes, and the front end replaces it by its name with [`renamed`].
 
 use std::{
     borrow::Cow,
@@ -59,7 +59,7 @@ impl Setting {
     pub const SPEC_DRAFT_MODEL: Setting = Setting("spec_draft_model");
 
     /// The settings above. [`rope`](crate::rope::parameters) and
-    /// [`sample`](crate::sample::settings) have lists of their own.
+    /// [`sample`](crate::sample::settings) list theirs.
     pub const ALL: [Setting; 17] = [
         Setting::MODEL,
         Setting::OVERRIDE_KV,
@@ -81,8 +81,8 @@ impl Setting {
     ];
 }
 
-/// Replaces each backquoted setting in a message of the library by the result of `name`. `None`
-/// leaves a word unchanged.
+/// Replaces each backquoted setting in a message by the result of `name`. If that is `None`, the
+/// word stays as it is.
 ///
 /// ```
 /// # use rope_cpu::settings::renamed;
@@ -113,14 +113,23 @@ pub fn renamed(message: &str, name: impl Fn(&str) -> Option<String>) -> Cow<'_, 
 }
 
 /// The description of a setting. Front ends derive their options and documentation from it.
+///
+/// ```
+/// use rope_cpu::settings::{Parameter, Value};
+///
+/// static BATCH: Parameter =
+///     Parameter::whole("batch", "N", "from 1 to 4096", "Prompts in a batch").default(8.0);
+/// assert_eq!(BATCH.parse("16"), Some(Value::Whole(16)));
+/// assert_eq!(BATCH.kind.expected(), "a whole number from 1 to 4096");
+/// ```
 #[derive(Debug)]
 pub struct Parameter {
     /// The name.
     pub setting: Setting,
-    /// Other names, such as other programs have.
+    /// Other names for it, for example in other programs.
     pub aliases: &'static [&'static str],
-    /// The names that llama.cpp has for it outside settings: short options of several letters
-    /// (`-gan`) and environment variables (`LLAMA_ARG_GRP_ATTN_N`).
+    /// llama.cpp's other names for it: short options of several letters (`-gan`) and environment
+    /// variables (`LLAMA_ARG_GRP_ATTN_N`).
     pub llama_cpp: &'static [&'static str],
     /// The kind of the value.
     pub kind: Kind,
@@ -128,9 +137,9 @@ pub struct Parameter {
     pub value_name: &'static str,
     /// The description in one line, without a full stop.
     pub summary: &'static str,
-    /// Further sentences, or an empty text.
+    /// More sentences, or an empty text.
     pub details: &'static str,
-    /// The value if none is given, if it is a number that the description shows.
+    /// The default, if it is a number to show in the description.
     pub default: Option<f64>,
     /// Whether most users never need the setting.
     pub rare: bool,
@@ -143,7 +152,7 @@ pub enum Kind {
     Number,
     /// A whole number from the first to the second.
     Integer(i64, i64),
-    /// A whole number that is not negative. The text describes its range: `from 1 to 1048576`.
+    /// A whole number that is not negative. The text describes the range: `from 1 to 1048576`.
     Whole(&'static str),
     /// One of these words.
     Word(&'static [&'static str]),
@@ -167,7 +176,7 @@ impl Kind {
         )
     }
 
-    /// Returns the allowed values, as words that follow "must be".
+    /// Returns the allowed values, in words that can follow "must be".
     pub fn expected(self) -> String {
         match self {
             Kind::Number => "a number".into(),
@@ -246,12 +255,12 @@ impl Parameter {
         Parameter { kind: Kind::Path, ..Self::number(name, value_name, summary) }
     }
 
-    /// Adds further sentences.
+    /// Adds more sentences.
     pub const fn details(self, details: &'static str) -> Self {
         Parameter { details, ..self }
     }
 
-    /// Adds the value if none is given.
+    /// Adds the default.
     pub const fn default(self, default: f64) -> Self {
         Parameter { default: Some(default), ..self }
     }
@@ -261,7 +270,7 @@ impl Parameter {
         Parameter { aliases, ..self }
     }
 
-    /// Adds the names that llama.cpp has for it on a command line and in an environment.
+    /// Adds llama.cpp's command-line and environment names.
     pub const fn llama_cpp(self, names: &'static [&'static str]) -> Self {
         Parameter { llama_cpp: names, ..self }
     }
@@ -271,8 +280,8 @@ impl Parameter {
         Parameter { rare: true, ..self }
     }
 
-    /// Parses a value. Returns `None` if `text` is no value of the setting's kind:
-    /// [`Kind::expected`] names the allowed ones.
+    /// Parses a value. Returns `None` if `text` is not of the setting's kind; [`Kind::expected`]
+    /// describes the allowed values.
     ///
     /// ```
     /// use rope_cpu::{rope::SCALE, settings::Value};
@@ -382,18 +391,27 @@ impl fmt::Display for Value {
     }
 }
 
-/// The settings that a user has given.
+/// The settings that a user gave, with their values.
+///
+/// ```
+/// use rope_cpu::{rope::{LOG_N, SCALE}, settings::Values};
+///
+/// let file = Values::default().with(&SCALE, 2.0).with(&LOG_N, true);
+/// let user = Values::default().with(&SCALE, 4.0);
+/// let values = user.or(file);
+/// assert_eq!((values.number(&SCALE), values.switch(&LOG_N)), (Some(4.0), Some(true)));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Values(BTreeMap<Setting, Value>);
 
 impl Values {
-    /// Returns these values with the value of one more setting, which replaces an earlier one.
+    /// Returns these values with one more. It replaces an earlier value of the same setting.
     ///
     /// # Panics
     /// If the value is not of the setting's kind.
     pub fn with(mut self, parameter: &Parameter, value: impl Into<Value>) -> Self {
         let value = match (parameter.kind, value.into()) {
-            // A literal such as 4 is an `i32`, unless its type is given.
+            // A literal such as 4 is an `i32` by default.
             (Kind::Whole(_), Value::Integer(number)) => {
                 usize::try_from(number).map_or(Value::Integer(number), Value::Whole)
             }
@@ -408,7 +426,7 @@ impl Values {
         self
     }
 
-    /// Returns these values, and the values in `others` of settings that have none here.
+    /// Returns these values, and from `others` the values of settings that have none here.
     pub fn or(mut self, others: Values) -> Self {
         for (setting, value) in others.0 {
             self.0.entry(setting).or_insert(value);
@@ -422,52 +440,52 @@ impl Values {
         self
     }
 
-    /// Returns the values of these settings only.
+    /// Returns only the values of these settings.
     pub fn only(&self, parameters: &[&Parameter]) -> Self {
         let kept = parameters.iter().map(|parameter| parameter.setting);
         Values(kept.filter_map(|kept| Some((kept, self.0.get(&kept)?.clone()))).collect())
     }
 
-    /// Returns the value of a setting, if it is given.
+    /// Returns the value of a setting; `None` if it was not given.
     pub fn get(&self, parameter: &Parameter) -> Option<&Value> {
         self.0.get(&parameter.setting)
     }
 
-    /// Returns whether a setting is given.
+    /// Returns whether a setting was given.
     pub fn has(&self, parameter: &Parameter) -> bool {
         self.has_setting(parameter.setting)
     }
 
-    /// Returns whether a setting with this name is given.
+    /// Returns whether a setting with this name was given.
     pub fn has_setting(&self, setting: Setting) -> bool {
         self.0.contains_key(&setting)
     }
 
-    /// Returns the value of a number, if it is given.
+    /// Returns the value of a number; `None` if it was not given.
     pub fn number(&self, parameter: &Parameter) -> Option<f64> {
         let Value::Number(value) = self.get(parameter)? else { return None };
         Some(*value)
     }
 
-    /// Returns the value of a whole number, if it is given.
+    /// Returns the value of a whole number; `None` if it was not given.
     pub fn whole(&self, parameter: &Parameter) -> Option<usize> {
         let Value::Whole(value) = self.get(parameter)? else { return None };
         Some(*value)
     }
 
-    /// Returns the word of a choice, if it is given.
+    /// Returns the word of a choice; `None` if it was not given.
     pub fn word(&self, parameter: &Parameter) -> Option<&'static str> {
         let Value::Word(value) = self.get(parameter)? else { return None };
         Some(value)
     }
 
-    /// Returns the value of a switch, if it is given.
+    /// Returns the value of a switch; `None` if it was not given.
     pub fn switch(&self, parameter: &Parameter) -> Option<bool> {
         let Value::Switch(value) = self.get(parameter)? else { return None };
         Some(*value)
     }
 
-    /// Returns the path of a file, if it is given.
+    /// Returns the path of a file; `None` if it was not given.
     pub fn path(&self, parameter: &Parameter) -> Option<&Path> {
         let Value::Path(value) = self.get(parameter)? else { return None };
         Some(value)

@@ -1,4 +1,4 @@
-//! Atomic writing of files, and folders that others may write to.
+//! Writes files atomically, also in folders that others may write to.
 
 use std::{
     fs::{self, File, Metadata, OpenOptions, TryLockError},
@@ -12,11 +12,12 @@ use crate::platform::{self, Access, interrupt, mapping_fault};
 /// The extension of files that are not complete yet.
 const PARTIAL: &str = "partial";
 
-/// Writes a file that gets its name only when it is complete; until then it is `PATH.PID.partial`. If
-/// `write` fails, the program exits immediately, or a mapped file that `write` reads is shortened, the
-/// partial file is removed. A replaced file keeps its permissions, and if `path` is a link, the link
-/// stays and its target is replaced. An existing `path` that is not a regular file, such as a pipe, is
-/// written to directly.
+/// Writes a file that gets its name only when it is complete. Until then it is `PATH.PID.partial`.
+/// The partial file is removed if `write` fails, if the program exits immediately, or if a mapped
+/// file that `write` reads is shortened.
+///
+/// A replaced file keeps its permissions. If `path` is a link, its target is replaced. If `path` is
+/// not a regular file, such as a pipe, it is written to directly.
 ///
 /// # Errors
 /// The errors of `write` and of the file system.
@@ -27,8 +28,8 @@ pub fn whole_file<T, E: From<io::Error>>(
     follow(path, Access::All, write)
 }
 
-/// Writes a file like [`whole_file`], but only its owner can read it if it is new: for what people
-/// have written.
+/// Writes a file like [`whole_file`]. If the file is new, only its owner can read it. Use it for
+/// personal texts.
 ///
 /// # Errors
 /// As for [`whole_file`].
@@ -39,9 +40,9 @@ pub fn private_file<T, E: From<io::Error>>(
     follow(path, Access::Owner, write)
 }
 
-/// Writes a file like [`private_file`] in a folder that others may write to: a `path` that is a
-/// link, a pipe, or anything else but a regular file is refused. A replaced file also becomes
-/// private.
+/// Writes a file like [`private_file`] in a folder that others may write to. Refuses a `path` that
+/// is a link, a pipe, or anything other than a regular file. A replaced file becomes private as
+/// well.
 ///
 /// # Errors
 /// As for [`whole_file`], and if `path` exists and is not a regular file.
@@ -54,11 +55,12 @@ pub fn regular_file<T, E: From<io::Error>>(
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e.into()),
         _ => {}
     }
-    // What takes the place of the file from now on is replaced, and never written to.
+    // If someone puts another file in its place from now on, that is replaced, and never written
+    // to.
     replace(path, Access::Owner, None, write)
 }
 
-/// Opens a file in a folder that others may write to. It does not follow a link, and never waits for
+/// Opens a file in a folder that others may write to. Does not follow links, and never waits for
 /// the other end of a pipe.
 ///
 /// # Errors
@@ -73,7 +75,8 @@ pub fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> 
 }
 
 /// Removes a file that [`whole_file`] left incomplete because its program was killed. Returns
-/// whether it did: not if `path` has another name, or its program still writes it.
+/// whether it removed the file. It does not if `path` has another name, or its program is still
+/// writing.
 ///
 /// # Errors
 /// If the file cannot be opened or removed.
@@ -87,7 +90,7 @@ pub fn remove_abandoned(path: &Path) -> io::Result<bool> {
         io::ErrorKind::NotFound => Ok(false),
         _ => Err(e),
     };
-    // The writer holds a lock until it is dropped.
+    // The writer holds a lock until it finishes.
     let file = match open_regular(path, File::options().read(true)) {
         Ok(file) => file,
         Err(e) => return gone(e),
@@ -125,7 +128,7 @@ fn buffered(file: File) -> BufWriter<File> {
     BufWriter::with_capacity(1 << 20, file)
 }
 
-/// Writes a file and gives it its name, with the permissions of an `existing` one.
+/// Writes a file, then gives it its name. It gets the permissions of an `existing` file.
 fn replace<T, E: From<io::Error>>(
     path: &Path,
     access: Access,
@@ -138,10 +141,10 @@ fn replace<T, E: From<io::Error>>(
     options.write(true).create_new(true);
     platform::set_new_file_access(&mut options, access);
     let file = options.open(&partial)?;
-    // For `remove_abandoned`. Where files have no locks, it removes none.
+    // The lock is for `remove_abandoned`. If the file system has no locks, that removes nothing.
     let _ = file.try_lock();
     let _registered = mapping_fault::remove_on_fault(&partial);
-    // Set before the file has content that others must not read.
+    // Set the permissions before the file has content that others must not read.
     let permitted =
         existing.map_or(Ok(()), |existing| file.set_permissions(existing.permissions()));
     let mut file = buffered(file);
@@ -158,8 +161,8 @@ fn replace<T, E: From<io::Error>>(
     result
 }
 
-/// Checks that [`whole_file`] can write a file, before a long computation of its content. A file that exists
-/// stays as it is.
+/// Checks that [`whole_file`] can write a file, before a long computation. Does not change an
+/// existing file.
 ///
 /// # Errors
 /// If `path` is a folder, or its folder cannot be written to.
@@ -167,7 +170,7 @@ pub fn writable(path: &Path) -> io::Result<()> {
     let path = target(path);
     match fs::metadata(&path) {
         Ok(existing) if existing.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-        // Opening a pipe could wait for its reader.
+        // Do not open a pipe: that could wait for its reader.
         Ok(existing) if !existing.is_file() => return Ok(()),
         _ => {}
     }
@@ -176,12 +179,12 @@ pub fn writable(path: &Path) -> io::Result<()> {
     fs::remove_file(&partial)
 }
 
-/// Returns the file that is replaced: where a link leads, else `path`.
+/// Returns the file to replace: the target of a link, or `path` itself.
 fn target(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.into())
 }
 
-/// Returns the path of a file until it is complete.
+/// Returns the path of an incomplete file.
 fn partial(path: &Path) -> PathBuf {
     let mut partial = path.as_os_str().to_owned();
     partial.push(format!(".{}.{PARTIAL}", process::id()));

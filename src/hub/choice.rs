@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use super::Error;
 use crate::gguf::{is_later_part, part_names};
 
-/// The model that the user requests: USER/MODEL, USER/MODEL:QUANT, or a file of the repository.
+/// The model that a user requests: `USER/MODEL`, `USER/MODEL:QUANT`, or a file of the repository.
 ///
 /// ```
 /// use rope_cpu::hub::Wanted;
@@ -24,10 +24,11 @@ pub struct Wanted {
     pub file: Option<String>,
 }
 
-/// The quants that are preferred if none is given, in this order; otherwise it is the first model.
+/// The preferred formats if none is given, in order. If the repository has neither, the first model
+/// is chosen.
 const QUANTS: [&str; 2] = ["Q4_K_M", "Q8_0"];
 
-/// Parts of the names of files that belong to a model but are not a model.
+/// Parts of the names of files that accompany a model but are not models.
 const OTHERS: [&str; 6] = ["mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-"];
 
 impl FromStr for Wanted {
@@ -38,7 +39,7 @@ impl FromStr for Wanted {
             Some((repo, quant)) => (repo, Some(quant)),
             None => (text, None),
         };
-        // ASCII words with a single mark between them.
+        // ASCII words, with a single separator between them.
         let words = || repo.split(['/', '.', '-']);
         let is_word = |word: &str| {
             !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -111,7 +112,7 @@ impl Wanted {
     }
 }
 
-/// Returns whether a path is a model, or the first part of one.
+/// Returns whether a path is a model file, or the first part of one.
 fn begins_model(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.ends_with(".gguf")
@@ -200,7 +201,7 @@ mod tests {
                 "{pattern}"
             );
         }
-        // A file that is no model has to be named.
+        // A file that is not a model must be named.
         assert_eq!(chosen("README.md").unwrap(), ["README.md"]);
         for pattern in ["README*", "*Q8_0", "Q8_0*", "m-Q8_0.gguf*gguf", "*8*Q*"] {
             let message = chosen(pattern).unwrap_err();

@@ -1,4 +1,4 @@
-//! The options of the hub's client, from the environment variables of the hub's own programs and of
+//! The hub client's options, from environment variables of Hugging Face's programs and of
 //! llama.cpp.
 
 use std::{fs, path::PathBuf};
@@ -6,10 +6,11 @@ use std::{fs, path::PathBuf};
 use super::{Error, Options};
 
 impl Options {
-    /// Returns the options that environment variables set. `variable` looks a variable up.
+    /// Reads the options from environment variables. `variable` looks up a variable.
     ///
-    /// The address is HF_ENDPOINT. The cache is LLAMA_CACHE, else HF_HUB_CACHE, or a folder in HF_HOME.
-    /// The token is HF_TOKEN, or the one stored by `hf auth login`. HF_HUB_OFFLINE sets `offline`.
+    /// The address is HF_ENDPOINT. The cache is LLAMA_CACHE, or HF_HUB_CACHE, or a folder in
+    /// HF_HOME. The token is HF_TOKEN, or the token that `hf auth login` stored. HF_HUB_OFFLINE
+    /// sets `offline`.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), rope_cpu::hub::Error> {

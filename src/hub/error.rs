@@ -1,4 +1,4 @@
-//! The errors of downloading a model.
+//! Errors of downloading a model.
 
 use std::{io, path::PathBuf};
 
@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::settings::Setting;
 
-/// An error while downloading a model; the message includes what to do about it.
+/// An error while downloading a model. The message says what to do about it.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages explain the fields")]
@@ -99,7 +99,7 @@ impl Error {
     }
 }
 
-/// Returns what to do about a status; `token` is whether a token was sent.
+/// Returns what to do about an HTTP status. `token` is whether a token was sent.
 fn advice(status: u16, token: bool) -> String {
     let (before, setting) = match (status, token) {
         (401, false) => (

@@ -1,4 +1,4 @@
-//! The hub's listing of a repository: /api/models/USER/MODEL/revision/main?blobs=true.
+//! The hub's list of files in a repository: /api/models/USER/MODEL/revision/main?blobs=true.
 
 use std::path::{Component, Path};
 
@@ -19,7 +19,7 @@ pub struct File<'a> {
     /// The path in the repository.
     pub name: &'a str,
     pub bytes: u64,
-    /// The SHA-256 of a large file, 64 hexadecimal digits; of a small one git's blob hash, 40
+    /// The SHA-256 of a large file, 64 hexadecimal digits, or the git blob hash of a small file, 40
     /// digits.
     pub hash: String,
 }

@@ -14,12 +14,12 @@ use ureq::{Agent, config::RedirectAuthHeaders};
 
 use super::{Error, Event, Hub, OnEvent, listing};
 
-/// The time without data after which a connection is given up.
+/// How long to wait for data before closing the connection.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The number of successive connections without data after which the download fails.
+/// The number of connections without data, in a row, after which the download fails.
 const TRIES: u32 = 5;
-/// The pause after the first failed connection. It doubles with each further one.
+/// The pause after the first failed connection. It doubles each time.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// The download of one file.
@@ -31,8 +31,8 @@ pub struct Transfer<'a> {
 }
 
 impl Transfer<'_> {
-    /// Downloads the file to `path`. Until it is complete and verified, the received bytes are in
-    /// `PATH.part`, from which the next call resumes.
+    /// Downloads the file to `path`. Until the file is complete and verified, the received bytes
+    /// are in `PATH.part`, and the next call resumes from it.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl Transfer<'_> {
         fs::rename(&part, path).map_err(disk)
     }
 
-    /// Appends the bytes received by one connection to the first `done` bytes.
+    /// Makes one request for the bytes after the first `done`, and appends them.
     fn resume(
         &self,
         file: &mut File,
@@ -105,7 +105,7 @@ impl Transfer<'_> {
         }
         let answer = request.call().map_err(|e| self.hub.refused(&self.name(), e))?;
         if !(rest && answer.status() == 206) {
-            // The hub sends the whole file, so the bytes received before are discarded.
+            // The hub sends the whole file, so discard the bytes received before.
             file.set_len(0).map_err(disk)?;
             done = 0;
         }

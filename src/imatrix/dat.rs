@@ -1,4 +1,4 @@
-//! llama.cpp's binary files of importance matrices, which preceded GGUF:
+//! llama.cpp's binary files of importance matrices, from before GGUF:
 //!
 //! ```text
 //! entries: i32
@@ -11,7 +11,7 @@ use super::{Entry, Error, Imatrix};
 /// Maximum bytes of a name.
 const NAME_MAX: i64 = 1 << 12;
 
-/// Reads a file. Every length is checked against the bytes that remain.
+/// Reads a file. Every length is checked against the rest of the file.
 pub fn read(bytes: &[u8]) -> Result<Imatrix, Error> {
     let mut reader = Reader { rest: bytes, length: bytes.len() };
     let mut imatrix = Imatrix::default();
@@ -24,7 +24,7 @@ pub fn read(bytes: &[u8]) -> Result<Imatrix, Error> {
         let values = reader.count(&of("the number of values"), 1, i64::from(i32::MAX))?;
         let numbers = reader.take(&of("the importance"), values.saturating_mul(4))?;
         let numbers = numbers.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
-        // The values are means already if there were no calls.
+        // Without calls, the values are means already.
         imatrix.insert(&name, Entry::new(numbers.collect(), vec![calls.max(1) as f32]))?;
     }
     if !reader.rest.is_empty() {

@@ -1,5 +1,5 @@
-//! Chooses the format of each tensor as llama.cpp does (`llama_tensor_get_type` in llama-quant.cpp).
-//! The special cases of falcon, bailingmoe3 and glm5-next are left out.
+//! Chooses a format for each tensor like llama.cpp (`llama_tensor_get_type` in llama-quant.cpp),
+//! without the special cases of falcon, bailingmoe3 and glm5-next.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::{
     imatrix::Imatrix,
 };
 
-/// Options that change the choice.
+/// Options of the choice of formats.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options<'i> {
     /// Uses one format for all tensors.
@@ -22,8 +22,8 @@ pub struct Options<'i> {
     pub imatrix: Option<&'i Imatrix>,
 }
 
-/// Parts of the names of matrices that are copied unchanged, since they are small or are not
-/// factors of a matrix product.
+/// Parts of the names of matrices to copy unchanged. They are small, or not factors of a matrix
+/// product.
 #[rustfmt::skip]
 const KEPT: [&str; 35] = [
     "_norm.weight", "ffn_gate_inp.weight", "ffn_gate_tid2eid.weight", "altup", "laurel",
@@ -42,7 +42,7 @@ const KEPT: [&str; 35] = [
 enum Role {
     Output,
     Embeddings,
-    /// Values, alone or with queries and keys.
+    /// Values, with or without queries and keys in the same tensor.
     Value,
     Key,
     Query,
@@ -74,7 +74,7 @@ impl Role {
     }
 }
 
-/// The properties of the model that the choice depends on.
+/// The properties of the model that affect the choice.
 struct Model {
     target: Target,
     has_imatrix: bool,
@@ -84,7 +84,7 @@ struct Model {
     shared_heads: bool,
     values: usize,
     tied: bool,
-    /// Whether the model is a 70B model, in which eight query heads share a KV head.
+    /// Whether the model is a 70B model: eight query heads share a KV head.
     is_70b: bool,
 }
 
@@ -97,7 +97,7 @@ pub(super) fn plan<'g, 'a>(
     let tensors = gguf.tensors();
     let model = Model::read(gguf, target, options.imatrix.is_some())?;
 
-    // Tensors are counted layer by layer, not in file order.
+    // Count tensors layer by layer, not in file order.
     let mut order: Vec<usize> = (0..tensors.len()).collect();
     order.sort_by_key(|&i| (layer(tensors[i].name), tensors[i].name));
     let mut seen = HashMap::new();
@@ -166,7 +166,7 @@ impl Model {
         })
     }
 
-    /// Chooses the format of a quantized tensor; `before` is the number of earlier tensors of its
+    /// Chooses the format of a quantized tensor. `before` is the number of earlier tensors with its
     /// role.
     fn choose(&self, tensor: &Tensor<'_>, role: Role, before: usize) -> DType {
         use Target::*;
@@ -204,7 +204,7 @@ impl Model {
         }
     }
 
-    /// Returns the layer of a tensor with `before` earlier tensors of its role.
+    /// Returns the layer of a tensor with `before` earlier tensors of the same role.
     fn layer(&self, tensor: &Tensor<'_>, before: usize) -> usize {
         // The experts of a layer may be several tensors, and some layers may have none.
         let by_name = layer(tensor.name).filter(|_| self.experts > 1);
@@ -305,7 +305,7 @@ impl Model {
     }
 }
 
-/// Returns a number that is the same for all layers, or a list: then the number of the first layer.
+/// Returns a number for the first layer. The key has one number for all layers, or a list.
 fn of_first_layer(metadata: &Metadata<'_>, key: &str) -> Result<Option<u32>, MetadataError> {
     let is_list = matches!(metadata.get(key), Some(crate::gguf::Value::Array(_)));
     if !is_list {
@@ -315,7 +315,7 @@ fn of_first_layer(metadata: &Metadata<'_>, key: &str) -> Result<Option<u32>, Met
     Ok(numbers.first().and_then(|&number| u32::try_from(number).ok()))
 }
 
-/// Returns whether a tensor of this type is useless without knowing which weights are important.
+/// Returns whether a tensor of this type is useless without knowing the importance of its weights.
 fn requires_importance(role: Role, dtype: DType, target: Target) -> bool {
     use DType::{Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3Xxs, Q2K};
     match dtype {

@@ -1,4 +1,4 @@
-//! The types of quantized files, with llama-quantize's names.
+//! Types of quantized files, with llama-quantize's names.
 
 use rope_cpu_kernels::DType;
 
@@ -96,8 +96,8 @@ impl Target {
         TARGETS.into_iter().map(|target| target.1)
     }
 
-    /// Returns the type with this name, in upper or lower case, or with this number. `Q3_K`, `Q4_K` and
-    /// `Q5_K` are short for `Q3_K_M`, `Q4_K_M` and `Q5_K_M`.
+    /// Returns the type with this name, in any case, or with this number. `Q3_K`, `Q4_K` and `Q5_K`
+    /// stand for `Q3_K_M`, `Q4_K_M` and `Q5_K_M`.
     ///
     /// ```
     /// # use rope_cpu::quantize::Target;
