@@ -1,4 +1,4 @@
-//! Chat templates, and parsing of answers: the crate [`rope_cpu_chat`], and the template of a
+//! Chat templates and answer parsing. This is the crate [`rope_cpu_chat`], with the template of a
 //! model.
 
 pub use rope_cpu_chat::*;

@@ -1,4 +1,4 @@
-//! The answer to a conversation: its prompt, what it must follow, and what reads it.
+//! Prepares the answer to a conversation: its prompt, its limits, and a parser for its text.
 //!
 //! ```no_run
 //! use rope_cpu::{
@@ -39,9 +39,10 @@ pub struct ChatRequest<'m> {
     pub messages: &'m [Message],
     /// The tools that the answer may call.
     pub tools: Tools,
-    /// Whether the text ends with the start of the answer. Otherwise the model writes that too.
+    /// Whether the prompt ends with the start of the answer. Otherwise the model writes that as
+    /// well.
     pub opens: bool,
-    /// The first text of the answer, which the model continues.
+    /// The start of the answer, for the model to continue.
     pub begun: Option<&'m str>,
     /// Whether the model may reason before it answers.
     pub thinks: bool,
@@ -66,7 +67,7 @@ impl<'m> ChatRequest<'m> {
     }
 }
 
-/// A conversation, ready for its answer.
+/// A rendered conversation, ready to be answered.
 #[derive(Clone, Debug)]
 pub struct ChatAnswer {
     /// The text before the answer.
@@ -83,7 +84,7 @@ pub struct ChatAnswer {
 /// The origin of a grammar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The tools of the request, with its schema if it has one.
+    /// The tools of the request, and its schema if it has one.
     Tools,
     /// The request.
     Request,
@@ -92,7 +93,7 @@ pub enum Origin {
 /// An error for an answer that cannot be limited as requested.
 #[derive(Debug, Error)]
 pub enum Error<E> {
-    /// The request's grammar is no schema, so it excludes calls.
+    /// The request's grammar is not a schema, so it excludes calls.
     #[error("a grammar and tools exclude each other: remove one of them")]
     GrammarAndTools,
     /// The schema is invalid.
@@ -106,7 +107,7 @@ pub enum Error<E> {
         /// The text that ends reasoning.
         end: &'static str,
     },
-    /// A grammar was not compiled.
+    /// A grammar could not be compiled.
     #[error("{0}")]
     Compile(E),
 }
@@ -134,9 +135,9 @@ impl ChatAnswer {
         self.read.parser(&self.text, &self.tools)
     }
 
-    /// Adds to the limits of the answer what the conversation requires: a grammar of its calls, or the
-    /// request's `grammar`; a limit on its reasoning; and the tokens that mark its parts. Grammars are
-    /// compiled by `compile`.
+    /// Adds the conversation's requirements to the limits of the answer: a grammar of its tool
+    /// calls or the request's `grammar`, a limit on reasoning, and the tokens that mark parts of
+    /// the answer. `compile` compiles a grammar.
     ///
     /// # Errors
     /// If the grammar is invalid or excludes the tools, or the model cannot end its reasoning.
@@ -171,8 +172,9 @@ impl ChatAnswer {
         Ok(())
     }
 
-    /// Returns the error of the first tool whose schema cannot be compiled alone, with its index and its
-    /// name; `None` if all can. Compiles one half of the list after another, not each tool.
+    /// Finds the first tool with a schema that cannot be compiled. Returns its index, and its name
+    /// with the error. Returns `None` if all tools compile. It searches by halves, so it does not
+    /// compile each tool.
     pub fn refused_tool(
         &self,
         tokenizer: &Tokenizer<'_>,

@@ -1,4 +1,5 @@
-//! Answers that follow a grammar: the crate [`rope_cpu_constraint`], and a tokenizer's vocabulary.
+//! Answers that follow a grammar. This is the crate [`rope_cpu_constraint`], with the vocabulary of
+//! a tokenizer.
 
 pub use rope_cpu_constraint::*;
 
@@ -7,7 +8,8 @@ use crate::{
     tokenizer::{Kind, Tokenizer},
 };
 
-/// Prepares the tokens of a model for grammars. This takes up to seconds for hundreds of thousands.
+/// Prepares the tokens of a model for grammars. With hundreds of thousands of tokens, this takes up
+/// to seconds.
 ///
 /// # Errors
 /// If the tokens are too many or too long.

@@ -22,7 +22,7 @@ struct Case {
     answer: Option<String>,
     /// Whether the answer stops early.
     is_partial: bool,
-    /// Whether reasoning is a part of its own.
+    /// Whether reasoning is a separate part.
     reasons: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The capabilities of a template, found by rendering small conversations.
+//! Finds the capabilities of a template by rendering small conversations.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use super::{
 const TOOL: &str = "probe_tool";
 const TEXT: &str = "probe text";
 const VALUE: &str = "probe value";
-/// The identifier of a call: templates of Mistral models require this length.
+/// The identifier of a call. Templates of Mistral models require this length.
 const ID: &str = "probe0001";
 
 /// The capabilities of a template.
 #[derive(Clone, Debug)]
 pub(super) struct Capabilities {
-    /// Whether the template reads system messages.
+    /// Whether the template uses system messages.
     pub system: bool,
-    /// Whether it reads arguments of calls as objects, not as texts.
+    /// Whether it takes the arguments of calls as objects, not as text.
     pub objects: bool,
-    /// Whether it writes calls.
+    /// Whether it writes tool calls.
     pub calls: bool,
     /// The format of calls.
     pub dialect: Arc<dyn Dialect>,
@@ -31,8 +31,8 @@ pub(super) struct Capabilities {
 
 impl Capabilities {
     /// Finds the capabilities of a template. `render` renders messages and tools, with or without
-    /// the start of an answer. `parts` makes texts lists of parts. `reasoning_end` is the text that
-    /// ends reasoning.
+    /// the start of an answer. With `parts`, the text of a message is a list of parts.
+    /// `reasoning_end` is the text that ends reasoning.
     pub fn new(
         parts: bool,
         reasoning_end: Option<&str>,
@@ -69,7 +69,7 @@ impl Capabilities {
         let by_object = called(object.clone());
         let by_text = called(json!(object.to_string()));
         // A template that expects text prints an object as Python does, with other quotation marks.
-        // One that writes Python does not read text.
+        // A template that writes Python cannot use text.
         let printed = by_object.contains(&format!("'{VALUE}'")) && by_text.contains(VALUE);
         let objects = by_object.contains(VALUE) && !printed;
         let call = if objects { by_object } else { by_text };
@@ -93,7 +93,7 @@ impl Capabilities {
     }
 }
 
-/// Returns whether a template reads texts only in lists of parts. `render` renders messages.
+/// Returns whether a template takes texts only as lists of parts. `render` renders messages.
 pub(super) fn reads_parts_only(
     source: &str,
     render: impl Fn(&Json) -> Result<String, engine::Failure>,
@@ -102,11 +102,11 @@ pub(super) fn reads_parts_only(
         let messages = json!([{"role": "user", "content": content(TEXT, parts)}]);
         render(&messages).is_ok_and(|rendered| rendered.contains(TEXT))
     };
-    // A template that reads parts names their type.
+    // A template that handles parts names their type.
     ["'text'", "\"text\""].iter().any(|name| source.contains(name)) && !reads(false) && reads(true)
 }
 
-/// Returns the first known format that reads the tool call in a text. The call must start with the
+/// Returns the first known format that parses the tool call in a text. The call must start with the
 /// format's first opener.
 fn dialect(text: &str, tool: Tool) -> Option<Arc<dyn Dialect>> {
     let tools = Tools::new(vec![tool], ToolChoice::Auto, true).ok()?;

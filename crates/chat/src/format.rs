@@ -1,7 +1,8 @@
 //! Formats of tool calls and reasoning: one file each, listed in [`known`].
 //!
-//! A template's format is the first in the list that reads the call it renders. Other formats are
-//! derived from the calls. To add a format that cannot be derived, add a file and a line.
+//! A template has the first format in the list that parses the call it renders. If there is none,
+//! the format is derived from rendered calls. To add a format that cannot be derived, add a file
+//! and a line to the list.
 
 pub(super) mod derived;
 mod gemma4;
@@ -45,18 +46,18 @@ pub(super) fn known() -> [Arc<dyn Dialect>; 7] {
     ]
 }
 
-/// One way to write calls.
+/// A way to write tool calls.
 pub(super) trait Dialect: Debug + Send + Sync {
     /// The name, for messages and tests.
     fn name(&self) -> &'static str;
 
-    /// The texts that may start a call, or another part of an answer. Templates write the first.
+    /// The texts that may start a call or another part of an answer. Templates write the first one.
     fn openers(&self) -> Vec<&str>;
 
     /// The texts that may be control tokens.
     fn markers(&self) -> Vec<&str>;
 
-    /// The texts of prompts with tools that show the format, if a template does not write calls.
+    /// Texts in a template that identify the format, if the template does not write calls.
     fn hints(&self) -> &'static [&'static str] {
         &[]
     }
@@ -70,23 +71,23 @@ pub(super) trait Dialect: Debug + Send + Sync {
         Ok(String::new())
     }
 
-    /// Reads from an opener to the start of arguments or text.
+    /// Parses from an opener to the start of arguments or text.
     fn begin(&self, cursor: &mut Cursor, place: Place, tools: &[Tool]) -> Read<Block>;
 
-    /// Reads the rest of a call after its arguments. Returns whether another call follows without
+    /// Parses the rest of a call after its arguments. Returns whether another call follows without
     /// an opener.
     fn end(&self, cursor: &mut Cursor) -> Read<bool>;
 
-    /// Adds the rules of `answer`: the part after reasoning.
+    /// Adds the rules of `answer`, the part after reasoning.
     fn grammar(&self, lark: &mut Lark, tools: &Tools);
 
-    /// The format's own markers of reasoning.
+    /// Reasoning markers that belong to the format.
     fn reasoning(&self) -> Option<Markers> {
         None
     }
 
-    /// Returns messages with calls and tools as text, for templates that do not read them. `system`
-    /// is set if the template reads system messages.
+    /// Returns messages with calls and tools as text, for templates without tools. `system` is set
+    /// if the template uses system messages.
     fn describe(&self, messages: &[Message], tools: &[Tool], system: bool) -> Option<Vec<Message>> {
         let _ = (messages, tools, system);
         None
@@ -96,7 +97,7 @@ pub(super) trait Dialect: Debug + Send + Sync {
 /// The place of an opener in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// At the start of an answer, or after reasoning and calls only.
+    /// At the start of an answer, or after nothing but reasoning and calls.
     Start,
     /// After text.
     Middle,
@@ -104,7 +105,8 @@ pub(super) enum Place {
     Next,
 }
 
-/// A format of tool calls and reasoning, returned by [`Template::format`](super::Template::format).
+/// How a model writes tool calls and reasoning. [`Template::format`](super::Template::format)
+/// returns it.
 ///
 /// ```
 /// # use rope_cpu_chat::Template;
@@ -131,20 +133,20 @@ impl Format {
         self.reasoning_end().is_some()
     }
 
-    /// Returns the text that stops reasoning at its limit, see [`Budget`](super::Budget); `None` if
+    /// Returns the text that ends reasoning at its limit: see [`Budget`](super::Budget). `None` if
     /// the model does not reason.
     pub fn reasoning_end(&self) -> Option<&'static str> {
         let markers = self.markers.or_else(|| self.dialect.reasoning());
         markers.filter(|_| self.reasons).map(|markers| markers.forced)
     }
 
-    /// Leaves reasoning in the text, with its markers.
+    /// Returns a format that leaves reasoning in the text, with its markers.
     pub fn without_reasoning(self) -> Self {
         Self { reasons: false, ..self }
     }
 
-    /// Returns a prompt for an answer without reasoning. An empty block of reasoning is added
-    /// unless the template has written one.
+    /// Returns a prompt for an answer without reasoning. Adds an empty block of reasoning, unless
+    /// the template has written one.
     pub fn skip_reasoning(&self, prompt: String) -> String {
         match self.markers {
             Some(markers) if markers.opened_by(&prompt) => prompt + markers.end,
@@ -155,8 +157,8 @@ impl Format {
         }
     }
 
-    /// Returns the texts that the parser must see. If one is a token of the vocabulary, put its name
-    /// into the answer's text.
+    /// Returns the texts that the parser must see. If one of them is a token of the vocabulary, put
+    /// its name into the text of the answer.
     pub fn markers(&self) -> impl Iterator<Item = &str> {
         let reasoning = self.markers.into_iter().flat_map(|markers| [markers.start, markers.end]);
         self.dialect.markers().into_iter().chain(reasoning)
@@ -167,10 +169,12 @@ impl Format {
         Parser::new(self.dialect.clone(), self.markers, self.reasons, prompt, tools)
     }
 
-    /// Returns a grammar for the answer to a prompt that makes its calls valid, in llguidance's
-    /// form of Lark; `None` if no tool may be called. `schema` is the JSON schema of an answer
-    /// without calls; `None` allows any text. `control` returns the token of a marker that is one
-    /// token: the grammar refers to it by its number, and allows no other spelling.
+    /// Returns a grammar in llguidance's Lark for the answer to a prompt. It makes the answer's
+    /// calls valid. Returns `None` if no tool may be called.
+    ///
+    /// `schema` is the JSON schema of an answer without calls; `None` allows any text. `control`
+    /// returns the token of a marker that is a single token. The grammar then refers to the token
+    /// by number, and allows no other spelling.
     ///
     /// # Errors
     /// If a tool's schema cannot become a grammar.
@@ -189,13 +193,13 @@ impl Format {
     }
 }
 
-/// Reads the name of a tool, if `after` reads what follows it.
+/// Parses the name of a tool, if `after` parses the text after it.
 fn named<'t>(
     cursor: &mut Cursor,
     tools: &'t [Tool],
     mut after: impl FnMut(&mut Cursor) -> Read<()>,
 ) -> Read<&'t Tool> {
-    // A name may start with another.
+    // A tool's name may be a prefix of another one.
     let mut longest: Vec<_> = tools.iter().collect();
     longest.sort_by_key(|tool| Reverse(tool.name.len()));
     for tool in longest {

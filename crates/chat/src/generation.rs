@@ -1,7 +1,7 @@
-//! `{% generation %}`: marks the text to train on.
+//! `{% generation %}` marks the text to train on.
 //!
-//! It does not affect the text, but Jinja lacks it. So the tags become an `if` that is always
-//! taken. This keeps the effect of their dashes on the surrounding white space.
+//! It does not affect the rendered text, but Jinja lacks it. So the tags are replaced by an `if`
+//! that is always true. This keeps the effect of their dashes on surrounding white space.
 
 /// The source without generation tags.
 pub(super) fn strip(source: &str) -> String {

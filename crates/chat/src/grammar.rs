@@ -1,11 +1,11 @@
-//! Grammars that make the calls of answers valid, in llguidance's form of Lark: see
+//! Grammars that make tool calls valid, in llguidance's Lark: see
 //! <https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md>.
 //!
-//! The text before a call is free up to the call's marker, which completes a lazy terminal. After
-//! it, only a call is possible. A marker that is one token of the vocabulary is written with this
-//! token only, as the next prompt spells it: free text neither has it nor spells it.
+//! The text before a call is free, up to the call's marker, which ends a lazy terminal. After the
+//! marker, only a call is possible. A marker that is a single token must be written as this token,
+//! as the next prompt spells it. Free text may neither contain the token nor spell it.
 //!
-//! The JSON of a call has the white space of `tojson`, since most templates write it that way.
+//! The JSON of a call has the white space of `tojson`, as in most templates.
 
 mod patterns;
 
@@ -18,7 +18,7 @@ use crate::Token;
 
 /// A grammar in progress.
 pub(super) struct Lark<'c> {
-    /// Returns the token of a marker, if it is one token.
+    /// Returns the token of a marker that is a single token.
     control: &'c dyn Fn(&str) -> Option<Token>,
     /// The markers of reasoning before an answer.
     markers: Option<Markers>,
@@ -29,7 +29,7 @@ pub(super) struct Lark<'c> {
     rules: String,
 }
 
-/// White space between the parts of a call. Models that write more of it seldom stop.
+/// White space between the parts of a call. Models that write more seldom stop.
 const SPACE: &str = r"[ \t\r\n]{0,4}";
 
 impl<'c> Lark<'c> {
@@ -49,12 +49,12 @@ impl<'c> Lark<'c> {
         lark
     }
 
-    /// Returns the rule of a text that stops at the end of the answer.
+    /// Returns the rule of a text that ends with the answer.
     pub fn last_text(&self) -> &'static str {
         if self.formatted { "formatted" } else { "TEXT" }
     }
 
-    /// Returns the whole grammar, after the rule `answer` was added.
+    /// Returns the complete grammar. The rule `answer` must have been added.
     pub fn finish(mut self) -> String {
         let reasoning = match self.markers {
             None => "",
@@ -71,27 +71,27 @@ impl<'c> Lark<'c> {
         format!("start: {reasoning}answer\n{}", self.rules)
     }
 
-    /// Sets the format's own markers of reasoning.
+    /// Sets reasoning markers that belong to the format.
     pub fn reasons(&mut self, markers: Markers) {
         self.markers = Some(markers);
     }
 
     pub fn rule(&mut self, name: &str, body: &str) {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         _ = writeln!(self.rules, "{name}: {body}");
     }
 
-    /// Adds a rule for the shortest text of a terminal.
+    /// Adds a rule for the shortest match of a terminal.
     pub fn lazy(&mut self, name: &str, terminal: &str) {
         self.rule(&format!("{name}[lazy]"), terminal);
     }
 
-    /// Returns whether a marker starts with a token of its own.
+    /// Returns whether a marker starts with a special token.
     pub fn has(&self, marker: &str) -> bool {
         self.split(marker).is_some()
     }
 
-    /// Writes a marker: a token of its own, a text or both.
+    /// Writes a marker: a special token, a text, or both.
     pub fn marker(&self, marker: &str) -> String {
         match self.split(marker) {
             Some((token, "")) => format!("<[{token}]>"),
@@ -100,7 +100,7 @@ impl<'c> Lark<'c> {
         }
     }
 
-    /// Splits a marker into its own token and the text after it.
+    /// Splits a marker into a special token and the text after it.
     fn split<'m>(&self, marker: &'m str) -> Option<(Token, &'m str)> {
         let whole = (self.control)(marker).map(|token| (token, ""));
         whole.or_else(|| {
@@ -114,7 +114,7 @@ impl<'c> Lark<'c> {
         json!(text).to_string()
     }
 
-    /// Writes free text up to a marker, and the marker.
+    /// Writes free text that ends with a marker.
     pub fn until(&mut self, marker: &str) -> String {
         if self.has(marker) {
             return format!("{} {}", self.text_without(&[marker]), self.marker(marker));
@@ -132,7 +132,7 @@ impl<'c> Lark<'c> {
         name
     }
 
-    /// Returns the end of a terminal that excludes the markers that are one token.
+    /// Returns the end of a terminal that excludes single-token markers.
     fn without(&self, markers: &[&str]) -> String {
         let own = |marker: &&str| {
             let rest = self.split(marker)?.1;
@@ -150,8 +150,9 @@ impl<'c> Lark<'c> {
         self.markers.map_or("", |markers| markers.start)
     }
 
-    /// Writes words, tokens of their own or texts, with white space before each. They are one terminal
-    /// up to such a token, but separate ones beside a schema: its terminals share their start.
+    /// Writes words, which may be special tokens, with white space before each. They are one
+    /// terminal up to a special token. If the answer has a schema, they are separate terminals,
+    /// since the schema's terminals share their start.
     pub fn spaced(&self, words: &[&str]) -> String {
         let mut items = Vec::new();
         let mut pattern = String::new();
@@ -168,11 +169,11 @@ impl<'c> Lark<'c> {
         items.join(" ")
     }
 
-    /// Writes the words of JSON with their own white space, and with any before the first. Beside a
-    /// schema, each may have any.
+    /// Writes JSON words with their white space, and any white space before the first. If the
+    /// answer has a schema, each word may have any white space.
     fn json(&self, words: &[&str]) -> String {
         if self.formatted {
-            // White space comes last, since JSON in a grammar does not start with it.
+            // White space goes last, since JSON in a grammar does not start with it.
             let words: Vec<_> = words.iter().map(|word| word.trim()).chain([""]).collect();
             return self.spaced(&words);
         }
@@ -188,11 +189,11 @@ impl<'c> Lark<'c> {
         format!("{begin} {} {end}", self.schema(&tool.parameters))
     }
 
-    /// Writes a JSON value with a schema. It skips keywords and patterns that llguidance lacks, since
-    /// the tool checks its arguments. Objects have only the keys of their schema.
+    /// Writes a JSON value with a schema. Skips keywords and patterns that llguidance lacks, since
+    /// the tool checks its arguments anyway. Objects have only the keys of their schema.
     pub fn schema(&self, schema: &Map<String, Json>) -> String {
         let mut schema = schema.clone();
-        // llguidance would fetch an unknown draft.
+        // llguidance would download an unknown draft.
         schema.remove("$schema");
         if schema.is_empty() {
             schema.insert("type".into(), json!("object"));
@@ -214,7 +215,7 @@ impl<'c> Lark<'c> {
         format!("%json {schema}")
     }
 
-    /// Adds an answer with a marker before each call. `calls` are the calls without it.
+    /// Adds an answer with a marker before each call. `calls` are the calls without the marker.
     pub fn marked_calls(&mut self, marker: &str, calls: &[String], tools: &Tools) {
         self.rule("call", &calls.join(" | "));
         let more = match tools.parallel() {
@@ -245,9 +246,8 @@ impl<'c> Lark<'c> {
         self.rule("answer", &body);
     }
 
-    /// Returns the calls without markers, see [`WholeAnswer`](super::format::WholeAnswer). Their
-    /// start is lazy, as markers are. The terminal `text` may follow: it shows that the call was
-    /// text.
+    /// Returns the calls without markers: see [`WholeAnswer`](super::format::WholeAnswer). Like a
+    /// marker, their start is lazy. If the terminal `text` follows, the call was text.
     fn whole_answers(&mut self, text: &str, tools: &Tools) -> String {
         let mut answers = Vec::new();
         for (index, tool) in tools.callable().enumerate() {
@@ -267,7 +267,7 @@ impl<'c> Lark<'c> {
         answers.join(" | ")
     }
 
-    /// Adds an answer with calls at its start, with a brace, or after a token of its own.
+    /// Adds an answer with calls at its start, after a brace or a special token.
     pub fn leading_calls(
         &mut self,
         tag: Option<&str>,
@@ -314,15 +314,15 @@ impl<'c> Lark<'c> {
 fn escape(text: &str) -> String {
     let escaped = |c: char| match c {
         '\n' => "\\n".into(),
-        // Not all signs: escaped angle brackets match ends of words.
+        // Escape only these: an escaped angle bracket matches the end of a word.
         c if r"\.+*?()|[]{}^$#&-~/".contains(c) => format!("\\{c}"),
         c => c.to_string(),
     };
     text.chars().map(escaped).collect()
 }
 
-/// Parts of a rule in a row. Texts next to each other are one terminal, since separate ones may
-/// share their start.
+/// Parts of a rule in sequence. Adjacent texts are one terminal, since separate terminals may share
+/// their start.
 pub(super) struct Row<'l> {
     lark: &'l Lark<'l>,
     items: Vec<String>,
@@ -344,7 +344,7 @@ impl<'l> Row<'l> {
         self.text += text;
     }
 
-    /// Adds a text that may be a token of its own.
+    /// Adds a text that may be a special token.
     pub fn marker(&mut self, text: &str) {
         match (self.lark.control)(text) {
             Some(token) => self.item(&format!("<[{token}]>")),

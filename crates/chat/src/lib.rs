@@ -1,13 +1,13 @@
-//! Chat templates: a conversation as the text that the model was trained on.
+//! Chat templates: render a conversation as the text format that the model was trained on.
 //!
-//! A model file contains its template as Jinja source for Hugging Face's `transformers`. It runs
-//! here with the same functions, filters and white-space rules. A template that fails is an error.
-//! No other template replaces it: the model would not know its form, and you would not see why it
-//! answers badly.
+//! A model file has its template as Jinja source for Hugging Face's `transformers`. This crate runs
+//! it with the same functions, filters and white-space rules. If a template fails, that is an
+//! error. A substitute would be worse: the model would not know its format, and you would not see
+//! why the answers are bad.
 //!
-//! An answer is text, reasoning and tool calls. The template's [`Format`] describes how a model
-//! writes them. Its [`Parser`] reads an answer during generation, and its grammar makes calls
-//! valid.
+//! An answer consists of text, reasoning and tool calls. The template's [`Format`] describes how a
+//! model writes them. Its [`Parser`] parses an answer during generation, and its grammar makes
+//! calls valid.
 
 mod capabilities;
 mod engine;
@@ -47,7 +47,7 @@ const BUILTIN: &[(&str, &str)] = &[
     ("command-r", include_str!("command-r.jinja")),
 ];
 
-/// Why there is no text.
+/// Why a conversation could not be rendered.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages say what the fields are")]
@@ -76,9 +76,9 @@ pub enum Error {
 
 /// A template, ready to render conversations.
 ///
-/// In almost all models, one more message extends the text of the messages before. The time that a
-/// template may ask for is fixed when you compile it. So the tokens of a conversation start with
-/// the tokens of its earlier turns, and you compute only the new ones.
+/// In almost all templates, one more message only extends the text. The time that a template may
+/// ask for is fixed when you compile it. So the tokens of a conversation start with the tokens of
+/// its earlier turns, and you compute only the new ones.
 ///
 /// ```
 /// use rope_cpu_chat::{Message, Role, Template, builtin};
@@ -96,8 +96,8 @@ pub struct Template {
     arguments: Vec<(String, Value)>,
     /// The bytes of the arguments.
     arguments_bytes: usize,
-    /// The time that templates may ask for. It is fixed, since otherwise midnight would change the
-    /// start of a conversation.
+    /// The time that templates may ask for. If it were not fixed, midnight would change the start
+    /// of a conversation.
     now: Zoned,
     /// Whether texts are lists of parts, found on first use.
     parts: OnceLock<bool>,
@@ -121,7 +121,7 @@ impl Template {
     }
 
     /// Adds variables for the template from a JSON object, for example `{"enable_thinking":
-    /// false}`. Later values replace earlier ones of the same name.
+    /// false}`. Later values replace earlier values of the same name.
     ///
     /// # Errors
     ///
@@ -142,7 +142,7 @@ impl Template {
         Ok(self)
     }
 
-    /// Sets the time for the template to now, for a conversation that starts now.
+    /// Sets the template's time to now. Call it when a conversation starts.
     pub fn now(self) -> Self {
         Self { now: Zoned::now(), ..self }
     }
@@ -150,24 +150,25 @@ impl Template {
     /// Renders a conversation with `tools`. With `add_generation_prompt`, the text ends where the
     /// answer starts.
     ///
-    /// The text may start with BOS or not: the tokenizer adds it once. If the template does not
-    /// describe tools, or writes calls in an unknown format, the system message describes the
-    /// tools. The first message does if the template does not read system messages. Calls and their
-    /// results then are texts of the conversation. If a template describes tools but skips calls,
-    /// the messages have calls in their text.
+    /// The text may start with BOS; the tokenizer adds it only once.
+    ///
+    /// If the template does not describe tools, or writes calls in an unknown format, the system
+    /// message describes the tools. If the template does not use system messages, the first message
+    /// does. Calls and results are then text in the conversation. If a template describes tools but
+    /// does not write calls, the calls are written into the messages' text.
     ///
     /// # Errors
     ///
-    /// If the template fails or refuses the conversation. Some refuse system messages, or roles
-    /// that do not take turns; the message is the template's own. If the arguments of a call are
-    /// not a JSON object, and the template needs one.
+    /// If the template fails or refuses the conversation. Some templates refuse system messages, or
+    /// roles that do not alternate; the error has their message. If the arguments of a call are not
+    /// a JSON object, and the template needs one.
     pub fn render(
         &self,
         messages: &[Message],
         tools: &[Tool],
         add_generation_prompt: bool,
     ) -> Result<String, Error> {
-        // Only calls need the other capabilities.
+        // The other capabilities matter only for calls.
         let calls = !tools.is_empty() || messages.iter().any(|m| !m.tool_calls.is_empty());
         let capabilities = calls.then(|| self.capabilities());
         let described = capabilities.and_then(|c| c.dialect.describe(messages, tools, c.system));
@@ -223,7 +224,7 @@ impl Template {
         })
     }
 
-    /// Renders messages, and tools that may be null. `bytes` counts the messages' texts.
+    /// Renders messages. `tools` may be null. `bytes` counts the bytes of the messages.
     fn render_json(
         &self,
         messages: &Json,
@@ -241,7 +242,7 @@ impl Template {
             eos_token => self.eos.as_str(),
             tools => value::from_json(tools),
             documents => (),
-            // Like llama.cpp: without it, Llama 3 and others use a date from their training.
+            // As in llama.cpp. Without it, Llama 3 and others use a date from their training.
             date_string => self.now.strftime("%d %b %Y").to_string(),
             datetime => self.now.strftime("%b %d %Y").to_string(),
         };
@@ -253,7 +254,7 @@ impl Template {
     }
 }
 
-/// Returns messages with their calls in the text, for a template that skips calls.
+/// Returns messages with their calls in the text, for a template that does not write calls.
 fn written(dialect: &dyn Dialect, messages: &[Message]) -> Result<Vec<Message>, Error> {
     let written = |message: &Message| {
         let mut written = message.clone();
@@ -266,7 +267,7 @@ fn written(dialect: &dyn Dialect, messages: &[Message]) -> Result<Vec<Message>, 
     messages.iter().map(written).collect()
 }
 
-/// Returns the source of the built-in template with this name, one of [`names`].
+/// Returns the source of a built-in template: see [`names`].
 ///
 /// # Errors
 /// If no built-in template has the name.

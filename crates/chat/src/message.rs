@@ -11,7 +11,8 @@ use serde_json::{Map, Value as Json, json};
 pub enum Role {
     /// Instructions for the whole conversation.
     System,
-    /// Instructions, by the name that newer models use: templates without it read `system`.
+    /// Instructions, under the name that newer models use. For templates without this role, it is
+    /// `system`.
     Developer,
     /// The user.
     User,
@@ -40,11 +41,11 @@ impl fmt::Display for Role {
     }
 }
 
-/// One message of a conversation. An empty text means none.
+/// A message of a conversation. An empty text means none.
 ///
-/// It has the serialized form that templates and OpenAI's API share. `content` is a text, or a list
-/// of text parts that are joined by line breaks. The arguments of `tool_calls` are a JSON object or
-/// its text. Keys that no template reads are skipped.
+/// The serialized form is the one that templates and OpenAI's API share. `content` is a text, or a
+/// list of text parts, which are joined by line breaks. The arguments of `tool_calls` are a JSON
+/// object or its text. Keys that no template uses are skipped.
 ///
 /// ```
 /// use rope_cpu_chat::{Message, Role};
@@ -64,16 +65,25 @@ pub struct Message {
     pub reasoning: String,
     /// The calls that an answer makes.
     pub tool_calls: Vec<ToolCall>,
-    /// The identifier of the call that the message answers.
+    /// The identifier of the call that this message answers.
     pub tool_call_id: String,
-    /// The name of the tool that the message answers for.
+    /// The name of the tool whose result this is.
     pub name: String,
 }
 
 /// A tool call by the model.
+///
+/// ```
+/// use rope_cpu_chat::{Message, Role, ToolCall, call_id};
+///
+/// let (id, arguments) = (call_id(1), r#"{"city": "Oslo"}"#.to_string());
+/// let call = ToolCall { id: id.clone(), name: "weather".into(), arguments };
+/// let asks = Message { tool_calls: vec![call], ..Message::new(Role::Assistant, "") };
+/// let result = Message { tool_call_id: id, ..Message::new(Role::Tool, "-3 degrees") };
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolCall {
-    /// The identifier for the result to refer to. Templates of Mistral models accept only nine
+    /// The identifier that the result refers to. Templates of Mistral models accept only nine
     /// letters and digits: see [`call_id`].
     pub id: String,
     /// The name of the tool.
@@ -82,8 +92,8 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
-/// Returns an identifier of nine letters and digits, which every template accepts. Different
-/// numbers below 62^9 give different identifiers.
+/// Returns an identifier of nine letters and digits, which every template accepts. Each number
+/// below 62^9 has a different identifier.
 ///
 /// ```
 /// assert_eq!(rope_cpu_chat::call_id(61), "z00000000");
@@ -133,7 +143,8 @@ impl Message {
         message.insert("content".into(), content(&self.content, shape.parts));
         if shape.thinking && !self.reasoning.is_empty() {
             let mut thinking = self.reasoning.clone();
-            // Templates refuse a call after text and reasoning. They write either as reasoning.
+            // Templates refuse a call after both text and reasoning. They write either as
+            // reasoning.
             if !self.tool_calls.is_empty() && !self.content.is_empty() {
                 thinking += &format!("\n\n{}", self.content);
                 message.insert("content".into(), content("", shape.parts));
@@ -168,16 +179,16 @@ pub(super) fn content(text: &str, parts: bool) -> Json {
     if parts { json!([{"type": "text", "text": text}]) } else { json!(text) }
 }
 
-/// The form of messages that a template reads.
+/// The form of messages that a template needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
-    /// Whether it has the role `developer`.
+    /// Whether it knows the role `developer`.
     pub developer: bool,
-    /// Whether it reads reasoning as `thinking`.
+    /// Whether it takes reasoning as `thinking`.
     pub thinking: bool,
-    /// Whether it reads texts only in lists of parts.
+    /// Whether it takes texts only as lists of parts.
     pub parts: bool,
-    /// Whether it reads arguments of calls as objects, not as texts.
+    /// Whether it takes the arguments of calls as objects, not as text.
     pub objects: bool,
 }
 
@@ -196,7 +207,7 @@ impl ToolCall {
         Ok(Json::Object(call))
     }
 
-    /// Returns the arguments as an object, which is empty for an empty text.
+    /// Returns the arguments as an object. An empty text is an empty object.
     pub(super) fn object(&self) -> Result<Map<String, Json>, super::Error> {
         if self.arguments.trim().is_empty() {
             return Ok(Map::new());
@@ -210,7 +221,7 @@ impl ToolCall {
 #[derive(Deserialize)]
 struct Given {
     role: Role,
-    /// Null counts as an empty text.
+    /// Null is an empty text.
     #[serde(default, deserialize_with = "given")]
     content: Option<Json>,
     reasoning_content: Option<String>,
@@ -309,7 +320,7 @@ fn text(content: Json) -> Result<String, String> {
 fn part(part: Json) -> Result<String, String> {
     let text = |key| part.get(key).and_then(Json::as_str);
     match (text("type"), text("text")) {
-        // The other two come from OpenAI's newer API.
+        // The last two are from OpenAI's newer API.
         (Some("text" | "input_text" | "output_text"), Some(text)) => Ok(text.into()),
         (Some("text" | "input_text" | "output_text"), None) => {
             Err("a content part with a text has none".into())

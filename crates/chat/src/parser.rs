@@ -1,4 +1,4 @@
-//! Reads text, reasoning and calls from an answer during generation.
+//! Parses text, reasoning and tool calls from an answer during generation.
 
 mod arguments;
 mod cursor;
@@ -30,19 +30,21 @@ pub enum Event {
         /// The identifier, if the model has written one.
         id: Option<String>,
     },
-    /// A piece of the last call's arguments. All pieces together are a JSON object, if the model
+    /// A piece of the last call's arguments. The pieces together are a JSON object, if the model
     /// wrote one.
     Arguments(String),
-    /// The last call is complete. An answer that was cut may end without this event.
+    /// The last call is complete. A truncated answer may end without this event.
     CallEnd,
 }
 
 /// Parses an answer during generation.
 ///
-/// You push the text of an answer in pieces of any size; they do not affect the events as a whole.
-/// The parser holds back text that may become a marker. A call that is malformed up to its
-/// arguments, or names a tool that may not be called, is text. Later in a call, text outside of the
-/// arguments is text. White space around markers is dropped, and nothing else.
+/// Push the text of an answer in pieces of any size; how you split it does not change the events as
+/// a whole. The parser holds text back while it may become a marker.
+///
+/// A call is text if it is malformed before its arguments, or names a tool that may not be called.
+/// After that point, only text outside the arguments is text. White space around markers is
+/// dropped, and nothing else.
 ///
 /// The text must contain the markers of [`Format::markers`](super::Format::markers), even if they
 /// are control tokens.
@@ -60,17 +62,17 @@ pub enum Event {
 #[derive(Debug)]
 pub struct Parser {
     dialect: Arc<dyn Dialect>,
-    /// The texts that start a block of the dialect, if it is looked for.
+    /// The texts that start a block of the dialect. Empty if it is not looked for.
     openers: Vec<String>,
     markers: Option<Markers>,
     /// Whether to look for reasoning.
     reasons: bool,
     /// The tools that may be called.
     tools: Vec<Tool>,
-    /// The text not yet read.
+    /// The text that is not parsed yet.
     held: String,
     state: State,
-    /// The call that the whole answer may be, as far as the held text shows it.
+    /// A call that may be the whole answer, as far as the held text shows.
     whole_answer: WholeAnswerReader,
     /// Set while there is no text except white space.
     blank: bool,
@@ -100,7 +102,7 @@ pub(super) enum Block {
 }
 
 impl Parser {
-    /// Creates a parser for an answer to `prompt`, which may have started the reasoning.
+    /// Creates a parser for an answer to `prompt`. The prompt may have started the reasoning.
     pub(super) fn new(
         dialect: Arc<dyn Dialect>,
         markers: Option<Markers>,
@@ -143,12 +145,12 @@ impl Parser {
         self.read(true)
     }
 
-    /// Returns whether the answer is within reasoning.
+    /// Returns whether the text so far ends within reasoning.
     pub fn is_reasoning(&self) -> bool {
         self.reasoning().is_some()
     }
 
-    /// Returns the text that would end the reasoning, if the answer is within reasoning.
+    /// Returns the text that would end the reasoning; `None` if the answer is not within reasoning.
     pub(super) fn reasoning(&self) -> Option<&'static str> {
         match self.state {
             State::Reasoning(markers) => Some(markers.forced),
@@ -156,7 +158,7 @@ impl Parser {
         }
     }
 
-    /// Reads the held text, as far as its meaning is certain.
+    /// Parses the held text, as far as its meaning is certain.
     fn read(&mut self, complete: bool) -> Vec<Event> {
         let mut events = Vec::new();
         let mut held = mem::take(&mut self.held);
@@ -167,7 +169,7 @@ impl Parser {
         match complete {
             true if !rest.is_empty() => events.push(Event::Text(rest.into())),
             _ => {
-                // In place, since the held text may be long.
+                // Change it in place, since the held text may be long.
                 let read = held.len() - rest.len();
                 held.drain(..read);
                 self.held = held;
@@ -176,7 +178,8 @@ impl Parser {
         events
     }
 
-    /// Reads the start of `text`, and returns its bytes. If it returns 0, the state has changed.
+    /// Parses the start of `text`, and returns the number of bytes. If that is 0, the state has
+    /// changed.
     fn step(&mut self, text: &str, complete: bool, events: &mut Vec<Event>) -> Read<usize> {
         if self.trims {
             let space = text.len() - text.trim_start().len();
@@ -245,7 +248,7 @@ impl Parser {
         }
     }
 
-    /// Reads a call without markers, if nothing else follows reasoning.
+    /// Parses a call without markers, if the answer has nothing else after reasoning.
     fn whole_answer(&mut self, text: &str, complete: bool) -> Read<WholeAnswer> {
         if !self.blank || self.calls > 0 || self.tools.is_empty() {
             return Err(Stop::Other);
@@ -253,7 +256,7 @@ impl Parser {
         self.whole_answer.read(text, complete, &self.tools)
     }
 
-    /// Reads text up to a marker, and the marker.
+    /// Parses text up to a marker, and the marker.
     fn text(&mut self, text: &str, complete: bool, events: &mut Vec<Event>) -> Read<usize> {
         let mut from = 0;
         while let Some(at) = self.openers().filter_map(|o| text[from..].find(o)).min() {
@@ -288,7 +291,7 @@ impl Parser {
         self.openers.iter().map(String::as_str).chain(start)
     }
 
-    /// Reads a marker and what belongs to it.
+    /// Parses a marker and the text that belongs to it.
     fn block(&self, text: &str, complete: bool, place: Place) -> Read<(usize, Block)> {
         let mut cursor = Cursor::new(text, complete);
         if let Some(markers) = self.markers
@@ -301,7 +304,7 @@ impl Parser {
         Ok((cursor.position(), block))
     }
 
-    /// Starts a block, written as `header`.
+    /// Starts a block. `header` is its text.
     fn begin(&mut self, block: Block, header: &str, events: &mut Vec<Event>) {
         match block {
             Block::Text => self.enter(State::Text),
@@ -329,7 +332,7 @@ impl Parser {
     }
 }
 
-/// Returns the start of a text that cannot become part of a marker, or white space before one.
+/// Returns the start of a text that cannot become part of a marker, or of white space before one.
 fn certain<'t, 'm>(
     text: &'t str,
     markers: impl Iterator<Item = &'m str> + Clone,

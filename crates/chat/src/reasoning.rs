@@ -7,11 +7,11 @@ use super::Parser;
 pub(super) struct Markers {
     pub start: &'static str,
     pub end: &'static str,
-    /// The text that stops reasoning, as the model would have written it.
+    /// The text that ends reasoning at its limit, as the model would write it.
     pub forced: &'static str,
 }
 
-/// The markers of templates. Formats with channels have their own.
+/// The markers in templates. Formats with channels have different ones.
 const MARKERS: &[Markers] = &[
     Markers { start: "<think>", end: "</think>", forced: "\n</think>\n\n" },
     Markers { start: "[THINK]", end: "[/THINK]", forced: "[/THINK]" },
@@ -39,10 +39,10 @@ impl Markers {
 
 /// A limit on the reasoning of an answer.
 ///
-/// After each token, call [`count`](Self::count). Before each token, call [`forced`](Self::forced).
-/// If it returns a text, the answer must continue with its tokens, including control tokens,
-/// whatever the logits are. Push the text to the parser, like text that the model has chosen. Do
-/// not force it into the middle of a character.
+/// Call [`count`](Self::count) after each token, and [`forced`](Self::forced) before each one. If
+/// `forced` returns a text, the answer must continue with the tokens of this text, including
+/// control tokens, whatever the logits are. Push the text to the parser as if the model had written
+/// it. Do not force it into the middle of a character.
 ///
 /// ```
 /// use rope_cpu_chat::{Budget, Template, Tools};
@@ -64,12 +64,12 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Creates a limit of `tokens` for each part of an answer that is reasoning.
+    /// Limits each reasoning part of an answer to `tokens`.
     pub fn new(tokens: usize, parser: &Parser) -> Self {
         Self { tokens, left: tokens, open: parser.reasoning().is_some() }
     }
 
-    /// Counts a token, after its text was pushed to `parser`.
+    /// Counts a token. Push its text to `parser` first.
     pub fn count(&mut self, parser: &Parser) {
         let open = parser.reasoning().is_some();
         self.left = match open {
@@ -81,7 +81,7 @@ impl Budget {
         self.open = open;
     }
 
-    /// Returns the text that stops reasoning, once the limit is reached.
+    /// Returns the text that ends reasoning, once the limit is reached.
     pub fn forced(&self, parser: &Parser) -> Option<&'static str> {
         parser.reasoning().filter(|_| self.left == 0)
     }

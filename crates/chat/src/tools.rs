@@ -7,7 +7,7 @@ use super::Error;
 
 /// A function that a model may call.
 ///
-/// It has the serialized form that templates and OpenAI's API share.
+/// The serialized form is the one that templates and OpenAI's API share.
 ///
 /// ```
 /// use rope_cpu_chat::Tool;
@@ -35,13 +35,13 @@ pub enum ToolChoice {
     /// The model decides.
     #[default]
     Auto,
-    /// No tools: calls are text.
+    /// No tools: calls are parsed as text.
     None,
-    /// At least one.
+    /// The answer must call at least one.
     Required,
-    /// The tool with this name.
+    /// The answer must call the tool with this name.
     Named(String),
-    /// Only these tools, although the prompt describes all.
+    /// Only these tools, although the prompt describes all tools.
     Among {
         /// The names.
         names: Vec<String>,
@@ -50,7 +50,7 @@ pub enum ToolChoice {
     },
 }
 
-/// The tools of an answer, and the choice among them.
+/// The tools of a request, and the choice among them.
 ///
 /// ```
 /// use rope_cpu_chat::{Tool, ToolChoice, Tools};
@@ -67,7 +67,7 @@ pub struct Tools {
     parallel: bool,
 }
 
-/// Maximum characters of a tool's name. OpenAI's limit is 64; names of MCP servers are longer.
+/// Maximum characters of a tool's name. OpenAI's limit is 64, but MCP servers have longer names.
 const NAME_MAX: usize = 128;
 
 impl Tools {

@@ -1,10 +1,10 @@
-//! JSON as values of a template.
+//! Converts JSON to template values.
 
 use indexmap::IndexMap;
 use minijinja::Value;
 use serde_json::{Number, Value as Json};
 
-/// Converts JSON to a template's value. serde would turn every number into a map, because
+/// Converts JSON to a template value. With serde, every number would become a map, because
 /// serde_json's `arbitrary_precision` is on (see [`rope_cpu_json::parse`]).
 pub(super) fn from_json(json: &Json) -> Value {
     match json {
@@ -25,7 +25,8 @@ fn number(number: &Number) -> Value {
     match (number.as_i128(), number.as_f64()) {
         (Some(whole), _) => Value::from(whole),
         (None, Some(real)) => Value::from(real),
-        // Beyond any number type: Python's integer has any length, so its digits are kept.
+        // The number exceeds every number type. Python's integers have any length, so keep the
+        // digits.
         (None, None) => Value::from(number.to_string()),
     }
 }

@@ -8,10 +8,23 @@ use std::{
     time::Duration,
 };
 
-/// The time for constraints in one step of a batch. Clones share it.
+/// The time that constraints may take in one step of a batch. Clones share it.
 ///
-/// Each constraint limits its own time, but many sequences would add up within a step. A constraint
-/// [waits](super::Constraint::must_wait) for the next step if little of the time is left.
+/// Each constraint limits its time, but the times of many sequences in a step would add up. So a
+/// constraint [waits](super::Constraint::must_wait) for the next step if little time is left.
+///
+/// ```
+/// use std::time::Duration;
+/// use rope_cpu_constraint::{Constraint, Grammar, StepBudget, Vocabulary, Word};
+///
+/// let vocabulary = Vocabulary::new([Word::Text(b"yes".into()), Word::Control("<end>")], &[1])?;
+/// let budget = StepBudget::new(Duration::from_millis(200));
+/// let constraint = Constraint::new(&vocabulary, &Grammar::Regex("yes".into()))?;
+/// let constraint = constraint.with_budget(budget.clone());
+/// budget.begin_step();
+/// assert!(!constraint.must_wait());
+/// # Ok::<(), rope_cpu_constraint::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct StepBudget(Arc<Shared>);
 
@@ -30,7 +43,7 @@ impl StepBudget {
         budget
     }
 
-    /// Starts a step with the whole time.
+    /// Starts a step with the full time.
     pub fn begin_step(&self) {
         self.0.left.store(nanoseconds(self.0.max), Relaxed);
     }
@@ -45,7 +58,7 @@ impl StepBudget {
         Duration::from_nanos(self.0.left.load(Relaxed))
     }
 
-    /// Takes time from this step.
+    /// Subtracts time that a constraint took in this step.
     pub(super) fn spend(&self, time: Duration) {
         let left = nanoseconds(self.left().saturating_sub(time));
         self.0.left.store(left, Relaxed);

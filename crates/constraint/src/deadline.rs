@@ -1,5 +1,5 @@
-//! Deadlines for computations in grammars. Limits of size do not bound their time: an ambiguous
-//! grammar of three rules takes minutes for one token.
+//! Deadlines for computations with grammars. Size limits do not bound their time: an ambiguous
+//! grammar of three rules can take minutes for one token.
 
 use std::{
     io,
@@ -31,8 +31,8 @@ fn watched() -> MutexGuard<'static, Vec<Watched>> {
     WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a computation, and cancels the matcher for good if it takes longer than `limit`. There is
-/// no limit if the matcher cannot be cancelled.
+/// Runs a computation. If it takes longer than `limit`, cancels the matcher for good. A matcher
+/// that cannot be cancelled has no limit.
 ///
 /// # Errors
 /// If the thread that watches the deadlines cannot be started.
@@ -54,7 +54,7 @@ pub fn within<T>(
     Ok(result)
 }
 
-/// Starts the thread that watches the deadlines, once.
+/// Starts the thread that watches the deadlines, unless it runs already.
 fn start() -> io::Result<()> {
     static STARTED: OnceLock<bool> = OnceLock::new();
     let spawn = || thread::Builder::new().name("deadlines".into()).spawn(watch).is_ok();

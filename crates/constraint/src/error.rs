@@ -1,4 +1,4 @@
-//! Errors in grammars, with positions.
+//! Errors in grammars, with their positions.
 
 use std::fmt;
 
@@ -14,7 +14,8 @@ pub enum Position {
         /// The column, in characters.
         column: usize,
     },
-    /// A part of a JSON schema, as a JSON Pointer such as `/properties/name`; empty for the whole.
+    /// A part of a JSON schema, as a JSON Pointer such as `/properties/name`; empty for the whole
+    /// schema.
     Pointer(String),
 }
 
@@ -49,7 +50,7 @@ pub enum Error {
         /// The message, without the position.
         message: String,
     },
-    /// The grammar is too large, takes too long to compile, or must wait for others.
+    /// The grammar is too large, or takes too long to compile, or must wait for others to compile.
     #[error("{0}")]
     Limit(String),
     /// The vocabulary cannot be used with grammars.
@@ -77,7 +78,7 @@ impl Error {
             Some((line, column, message)) => (Some(Position::Character { line, column }), message),
             None => (None, text),
         };
-        // The last of several lines has the cause of an error in a regular expression.
+        // A regular expression's error has several lines; the last line has the cause.
         let cause = message
             .split_once("regex parse error:")
             .and_then(|(_, lines)| lines.lines().find_map(|line| line.strip_prefix("error: ")));

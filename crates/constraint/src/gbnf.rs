@@ -1,4 +1,4 @@
-//! Translates GBNF, llama.cpp's format of grammars, to Lark.
+//! Translates GBNF, llama.cpp's grammar format, to Lark.
 
 mod lexemes;
 mod parse;
@@ -15,7 +15,7 @@ use super::error::Error;
 use lexemes::{Lexemes, Part};
 use rules::{Node, NodeId, Reference, Rules};
 
-/// Returns a Lark grammar of the same language. `tokens` has the tokens that it names.
+/// Returns a Lark grammar for the same language. `tokens` has the tokens that it can name.
 ///
 /// # Errors
 /// Returns an error if the grammar is invalid, or names an unknown token.
@@ -35,8 +35,8 @@ pub fn to_lark(text: &str, tokens: &TokTrie) -> Result<String, Error> {
     Ok(start)
 }
 
-/// Writes one definition for each node of more than one character: a rule `n7`, or a terminal `N7`
-/// if the node is a lexeme or a part of one.
+/// Writes a definition for each node of more than one character: a rule `n7`, or a terminal `N7` if
+/// the node is a lexeme or part of one.
 struct Writer<'g> {
     rules: &'g Rules,
     lexemes: Lexemes<'g>,

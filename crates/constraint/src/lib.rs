@@ -1,7 +1,7 @@
 //! Constrains answers to a grammar: a JSON schema, a regular expression, Lark or GBNF.
 //!
-//! A [`Constraint`] determines after each token which tokens may follow, so no answer leaves the
-//! grammar. `llguidance` compiles the grammars.
+//! A [`Constraint`] determines after each token which tokens may follow, so an answer always
+//! follows the grammar. The crate `llguidance` compiles the grammars.
 
 mod budget;
 mod deadline;
@@ -34,19 +34,20 @@ type Token = u32;
 /// Maximum bytes of a grammar.
 const BYTES_MAX: usize = 256 << 10;
 
-/// The stack in bytes for compiling a grammar. Rules refer to each other, and are compiled
-/// recursively. This is enough for the longest chain in a grammar of [`BYTES_MAX`]. The system
-/// provides only what is used.
+/// Bytes of stack for compiling a grammar. Rules refer to each other and are compiled recursively.
+/// This is enough for the longest chain of rules in a grammar of [`BYTES_MAX`]. The system provides
+/// only the part that is used.
 const STACK_BYTES: usize = 512 << 20;
 
-/// Maximum time to find the next tokens, unless [`Constraint::with_step_max`] sets another. Other
-/// answers wait for it.
+/// Default maximum time to find the next tokens: see [`Constraint::with_step_max`]. Other answers
+/// wait during this time.
 const STEP_MAX: Duration = Duration::from_secs(1);
 
-/// Maximum time for compiling a grammar. Its limited size bounds what continues after that.
+/// Maximum time to compile a grammar. Compilation continues in the background after that, but the
+/// grammar's limited size bounds it.
 const COMPILE_MAX: Duration = Duration::from_secs(10);
 
-/// Maximum grammars that compile at a time, including those over their time.
+/// Maximum grammars that compile at the same time, including those over their time.
 const COMPILING_MAX: usize = 8;
 
 /// The number of grammars being compiled.
@@ -127,7 +128,7 @@ impl Grammar {
     }
 }
 
-/// The state of a grammar within an answer. A clone continues independently.
+/// The state of a grammar within an answer. Clones are independent.
 ///
 /// ```
 /// use rope_cpu_constraint::{Constraint, Grammar, Vocabulary, Word};
@@ -174,28 +175,28 @@ impl Constraint {
         compile_within(COMPILE_MAX, vocabulary, grammar)
     }
 
-    /// Sets the maximum time of a step; the default and upper bound is one second. A longer step
-    /// fails, some 20 ms later. The mean time for a token is at most 50 ms or a fifth of
-    /// `step_max`.
+    /// Sets the maximum time of a step. The default, which is also the upper bound, is one second.
+    /// A longer step fails about 20 ms later. The mean time for a token is at most 50 ms or a fifth
+    /// of `step_max`.
     pub fn with_step_max(self, step_max: Duration) -> Self {
         let step_max = step_max.min(STEP_MAX);
         Constraint { step_max, time: step_max, ..self }
     }
 
-    /// Shares the time of each step with other constraints of a batch. Together, and each alone,
-    /// they take at most the budget.
+    /// Shares each step's time with the other constraints of a batch. All together take at most the
+    /// budget.
     pub fn with_budget(self, budget: StepBudget) -> Self {
         let constraint = self.with_step_max(budget.max());
         Constraint { budget: Some(budget), ..constraint }
     }
 
-    /// Returns whether other constraints have taken more than half of the step's time. Choose the
-    /// next token in the next step then, since too little time may be left in this one.
+    /// Returns whether other constraints have used more than half of the step's time. If so, choose
+    /// the next token in the next step, since this step may have too little time left.
     pub fn must_wait(&self) -> bool {
         self.budget.as_ref().is_some_and(|budget| budget.left() < budget.max() / 2)
     }
 
-    /// Sets the logits of tokens that the grammar does not allow next to minus infinity.
+    /// Sets the logits of tokens that the grammar does not allow to minus infinity.
     ///
     /// # Errors
     /// Returns an error if no token is allowed, or the grammar is too complex to find out.
@@ -234,13 +235,13 @@ impl Constraint {
         STEP_MEAN.min(self.step_max / 5)
     }
 
-    /// Takes a step in its remaining time.
+    /// Runs a computation within the time left for this step.
     fn timed<T, E: fmt::Display>(
         &mut self,
         step: impl FnOnce(&mut Matcher) -> Result<T, E>,
     ) -> Result<T, Error> {
         let began = Instant::now();
-        // The time left by other constraints, but always enough to accept a chosen token.
+        // The time that other constraints left, but always enough to accept a chosen token.
         let left = self.budget.as_ref().map(|budget| budget.left().max(self.mean()));
         let limit = left.map_or(self.time, |left| self.time.min(left));
         let result = deadline::within(&mut self.matcher, limit, step).map_err(Error::in_step)?;
@@ -255,7 +256,7 @@ impl Constraint {
         })
     }
 
-    /// Returns whether the answer is complete, since no token may follow.
+    /// Returns whether the answer is complete: no token may follow.
     pub fn is_complete(&self) -> bool {
         self.matcher.is_stopped()
     }
@@ -285,7 +286,7 @@ fn compile_within(
     let (vocabulary, grammar) = (vocabulary.clone(), grammar.clone());
     let compile = move || {
         let _compiling = compiling;
-        // Sending fails if the caller has given up.
+        // Fails if the caller has given up.
         let _ = sender.send(compile(&vocabulary, &grammar));
     };
     let thread = thread::Builder::new().name("grammar".into()).stack_size(STACK_BYTES);
@@ -305,7 +306,7 @@ fn compile_within(
 fn compile(vocabulary: &Vocabulary, grammar: &Grammar) -> Result<Constraint, Error> {
     let in_grammar = |e| match (grammar, Error::in_grammar(e)) {
         (Grammar::Lark(_), error) => error,
-        // The position refers to a translation of the schema.
+        // The position is in a translation of the schema.
         (Grammar::JsonSchema(text), Error::Invalid { message, .. }) => {
             Error::invalid(place_of_error(vocabulary, text), message)
         }
@@ -321,7 +322,7 @@ fn compile(vocabulary: &Vocabulary, grammar: &Grammar) -> Result<Constraint, Err
     };
     let parser = vocabulary.factory().create_parser(top_level).map_err(in_grammar)?;
     let mut matcher = Matcher::new(Ok(parser)).into_cancellable();
-    // A grammar in Lark's form may itself ask to skip keywords that llguidance lacks (`lenient`).
+    // A Lark grammar may itself request that keywords be skipped (`lenient`).
     if !matches!(grammar, Grammar::Lark(_))
         && let warnings @ [_, ..] = &matcher.grammar_warnings()[..]
     {
@@ -358,7 +359,7 @@ mod tests {
         let vocabulary = Vocabulary::new(words, &[]).unwrap();
         let grammar = Grammar::Regex("[a-z]+".into());
         let compile = |limit| compile_within(limit, &vocabulary, &grammar);
-        // A thread that starts at once may be ready in no time.
+        // A thread that starts immediately may finish in no time.
         let error = (0..1_000).find_map(|_| compile(Duration::ZERO).err()).unwrap();
         assert!(error.to_string().contains("longer than 0 s"), "{error}");
         let others: Vec<_> = (0..COMPILING_MAX)

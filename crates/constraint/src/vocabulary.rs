@@ -13,10 +13,10 @@ use llguidance::{
 
 use crate::{Token, error::Error};
 
-/// Maximum bytes of a token in an answer; other tokens spell a longer one.
+/// Maximum bytes of a token in an answer. Shorter tokens spell a longer text.
 const BYTES_MAX: usize = 1000;
 
-/// The word that a token adds to an answer.
+/// The text that a token adds to an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word<'w> {
     /// Bytes of the answer. A token without bytes is never chosen.
@@ -26,8 +26,8 @@ pub enum Word<'w> {
 }
 
 impl Word<'_> {
-    /// Returns the word for llguidance, which marks names of control tokens with a byte that UTF-8
-    /// lacks. The word is empty for a token that may never be chosen.
+    /// Returns the bytes for llguidance, which marks the name of a control token with a byte that
+    /// is not in UTF-8. A token that may never be chosen has no bytes.
     fn bytes(self) -> Vec<u8> {
         let mark = TokTrie::SPECIAL_TOKEN_MARKER;
         let word = match self {
@@ -40,7 +40,8 @@ impl Word<'_> {
     }
 }
 
-/// The tokens of a model, prepared for constraints. Create it once for a model; clones are cheap.
+/// The tokens of a model, prepared for constraints. Create it once for each model; clones are
+/// cheap.
 #[derive(Clone)]
 pub struct Vocabulary {
     factory: Arc<ParserFactory>,
@@ -53,8 +54,8 @@ impl fmt::Debug for Vocabulary {
 }
 
 impl Vocabulary {
-    /// Prepares the tokens of a model, which takes up to seconds for hundreds of thousands. The
-    /// first word is for token 0. Each token in `ends` ends an answer.
+    /// Prepares the tokens of a model. With hundreds of thousands of tokens, this takes up to
+    /// seconds. The first word is token 0. Each token in `ends` ends an answer.
     ///
     /// # Errors
     /// Returns an error if the tokens are too many or too long.
@@ -79,10 +80,10 @@ impl Vocabulary {
         factory.quiet();
         let limits = factory.limits_mut();
         limits.verbose_errors = false;
-        // About 2 KB of memory each.
+        // Each takes about 2 KB of memory.
         limits.max_lexer_states = 50_000;
-        // Grammars of characters need some items for each allowed token. 20,000 items take a
-        // millisecond.
+        // A grammar of single characters needs some items for each allowed token. 20,000 items take
+        // a millisecond.
         limits.step_max_items = 1_000_000;
         Ok(Vocabulary { factory: Arc::new(factory) })
     }

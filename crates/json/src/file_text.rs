@@ -1,12 +1,13 @@
-//! Text of a file in a message.
+//! Text from a file, for messages.
 
 use std::fmt;
 
 /// Maximum characters that a message shows of a text.
 const CHARS_MAX: usize = 200;
 
-/// Text from a file, for messages. Control characters are escaped and a long text is shortened, so it
-/// can neither change a terminal nor fill it. The text itself is dropped: nothing can print it.
+/// Text from a file, for messages. Control characters are escaped and a long text is shortened, so
+/// it can neither change nor fill a terminal. The original text is dropped, so nothing can print
+/// it.
 ///
 /// ```
 /// # use rope_cpu_json::FileText;
@@ -21,7 +22,7 @@ impl FileText {
     pub fn shortened(text: &str, chars_max: usize) -> Self {
         let end = text.char_indices().nth(chars_max).map(|(end, _)| end);
         let shown = text[..end.unwrap_or(text.len())].escape_debug().to_string();
-        // Quotes need no escape here.
+        // Quotation marks need no escape here.
         let shown = shown.replace("\\'", "'").replace("\\\"", "\"");
         FileText(if end.is_some() { shown + "…" } else { shown }.into())
     }

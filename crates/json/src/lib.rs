@@ -1,4 +1,4 @@
-//! Parses JSON, and shows text of files, for the whole program.
+//! Parses JSON, and prepares text from files for messages.
 
 mod file_text;
 
@@ -9,16 +9,27 @@ use serde_json::{Number, Value};
 
 /// Parses a JSON text.
 ///
-/// Parsing has two steps, with a [`Value`] in between, because `gguf-rs` enables serde_json's
-/// `arbitrary_precision` for the whole program. With this feature, serde sees numbers as maps if
-/// their type is not requested. Parsing in one step then fails for floats inside
-/// `#[serde(flatten)]` and untagged or internally tagged enums (serde-rs/json#505, #721). Even from
-/// a [`Value`], only numbers in their shortest form stay numbers, so `1e3` becomes `1000.0` in
-/// between.
+/// Parsing has two steps, through a [`Value`], because `gguf-rs` enables serde_json's
+/// `arbitrary_precision` for the whole program. With this feature, serde sees a number as a map if
+/// its type is not requested. So one-step parsing fails for floats inside `#[serde(flatten)]` and
+/// in untagged or internally tagged enums (serde-rs/json#505, #721). Even from a [`Value`], only
+/// numbers in their shortest form stay numbers, so `1e3` becomes `1000.0` first.
 ///
 /// # Errors
 ///
 /// Returns an error if the text is not JSON, or not a value of type `T`.
+///
+/// ```
+/// #[derive(serde::Deserialize)]
+/// #[serde(untagged)]
+/// enum Stop {
+///     After(f64),
+///     Never(bool),
+/// }
+///
+/// assert!(matches!(rope_cpu_json::parse("1e3")?, Stop::After(1000.0)));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[expect(clippy::disallowed_methods, reason = "the only correct use, in two steps")]
 pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
     let mut value = serde_json::from_str(text)?;

@@ -1,12 +1,13 @@
-//! Formats that a template shows: the texts around the names and arguments of two calls.
+//! Derives the format of a template from rendered calls: the texts around the names and arguments
+//! of two calls.
 //!
 //! ```text
 //! <calls> <call>alpha<args> {"key": "value"} </call> <call>omega<args> {"key": "value"} </call> </calls>
 //! section before     after  arguments        close   before ...                                 section
 //! ```
 //!
-//! Arguments are JSON or in tags. What both calls share belongs to a call. The rest is around all
-//! calls or between them.
+//! Arguments are JSON or in tags. Text that both calls share belongs to each call. The rest is
+//! around all calls, or between them.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ use crate::{
     parser::{Arguments, Block, Cursor, JsonObject, Read, Stop},
 };
 
-/// A format that a template shows.
+/// A format, derived from a template.
 #[derive(Debug)]
 pub struct Derived {
     /// The texts before and after all calls.
@@ -43,7 +44,7 @@ pub struct Derived {
 
 const ALPHA: &str = "alpha_probe";
 const OMEGA: &str = "omega_probe";
-/// The identifiers of calls: templates of Mistral models require this length.
+/// The identifiers of calls. Templates of Mistral models require this length.
 const IDS: [&str; 2] = ["probe0001", "probe0002"];
 const KEYS: [&str; 2] = ["first_key", "second_key"];
 const VALUE: &str = "probe value";
@@ -67,9 +68,9 @@ pub fn tools() -> Vec<Tool> {
 }
 
 impl Derived {
-    /// Derives the format of a template. `render` renders messages, with or without the start of
-    /// an answer. `objects` is set if it reads arguments as objects, and `parts` if texts are
-    /// lists of parts. `reasoning_end` is the text that ends reasoning.
+    /// Derives the format of a template. `render` renders messages, with or without the start of an
+    /// answer. `objects` is set if the template takes arguments as objects, and `parts` if it takes
+    /// texts as lists of parts. `reasoning_end` is the text that ends reasoning.
     ///
     /// Returns `None` if the result does not parse the rendered calls.
     pub fn of(
@@ -129,7 +130,7 @@ impl Derived {
         if let Some([value, join]) = first.tags {
             let end = join.common_start(&between);
             let (end, name) = join.split(end);
-            // The texts before both names differ at most in what comes before the first.
+            // The texts before both names may differ only at the start, before the first call.
             if end.first().is_none() || name.common_end(&after) < name.len() {
                 return None;
             }
@@ -158,12 +159,12 @@ impl Derived {
             None => None,
         };
         let derived = Self { section, separator, before, after, close, tags };
-        // A bare list cannot be told from text.
+        // A bare list cannot be distinguished from text.
         let opener = derived.opener()?;
         (is_marker(opener) || opener == "{").then_some(derived)
     }
 
-    /// Returns whether the format reads the calls that it was derived from.
+    /// Returns whether the format parses the calls that it was derived from.
     fn reads(&self, text: &str, both: bool) -> bool {
         let Ok(tools) = Tools::new(tools(), ToolChoice::Auto, true) else { return false };
         let tools = tools.all();
@@ -289,7 +290,8 @@ impl Dialect for Derived {
         let [open, end] = &self.section;
         // The rule of the answer writes the opener.
         let before = if open.is_empty() { &self.before.rest() } else { &self.before };
-        // What comes before a call is one text with its start: the end of all calls may start alike.
+        // The text before a call and the call's start are one text, since the end of all calls may
+        // start the same way.
         let calls = |lark: &Lark, lead: &Pattern| {
             let calls = tools.callable().map(|tool| {
                 let mut row = Row::new(lark);
@@ -334,7 +336,7 @@ impl Dialect for Derived {
     }
 }
 
-/// Returns whether a word is a marker rather than a sign of JSON.
+/// Returns whether a word is a marker and not JSON punctuation.
 fn is_marker(word: &str) -> bool {
     word.len() > 1
 }
@@ -343,7 +345,7 @@ fn is_marker(word: &str) -> bool {
 struct Call<'t> {
     /// The text before the arguments, or before the name of the first one.
     after: Pattern,
-    /// With tags, the texts between a name and its value and between arguments.
+    /// With tags: the texts between a name and its value, and between arguments.
     tags: Option<[Pattern; 2]>,
     /// Whether line breaks surround values.
     lines: bool,
@@ -371,7 +373,7 @@ impl<'t> Call<'t> {
     }
 }
 
-/// Returns the part of a text after its common start with a prompt. A marker stays whole.
+/// Returns the part of a text after its common prefix with a prompt. Does not cut a marker.
 fn after_common<'t>(prompt: &str, text: &'t str) -> &'t str {
     let same = prompt.chars().zip(text.chars()).take_while(|(a, b)| a == b);
     let len: usize = same.map(|(c, _)| c.len_utf8()).sum();

@@ -1,4 +1,4 @@
-//! A call that is one JSON object: a name and arguments.
+//! A call written as one JSON object: a name and arguments.
 
 use serde_json::{Map, Value as Json};
 
@@ -10,8 +10,8 @@ use crate::{
 /// The text before and after a block of code.
 pub(crate) const FENCE: &str = "```";
 
-/// Reads a call up to its arguments, with a key from `keys`. The name comes before them; the keys
-/// `type` and `id` may come first as well.
+/// Parses a call up to its arguments, which have a key from `keys`. The name comes before them. The
+/// keys `type` and `id` may come first as well.
 pub(super) fn begin(cursor: &mut Cursor, keys: &[&str], tools: &[Tool]) -> Read<Block> {
     let (mut name, mut id) = (None, None);
     cursor.eat("{")?;
@@ -40,8 +40,8 @@ pub(super) fn begin(cursor: &mut Cursor, keys: &[&str], tools: &[Tool]) -> Read<
     }
 }
 
-/// Reads the first of two braces, and returns whether there are two. Qwen2.5-Coder's template shows
-/// calls as `{{"name": ..., "arguments": ...}}`, and its model writes them so.
+/// Parses an opening brace. Returns whether there are two: Qwen2.5-Coder's template shows calls as
+/// `{{"name": ..., "arguments": ...}}`, and its model imitates that.
 pub(super) fn doubled(cursor: &mut Cursor) -> Read<bool> {
     let mut ahead = cursor.clone();
     let doubled = ahead.maybe("{{")?;
@@ -51,7 +51,7 @@ pub(super) fn doubled(cursor: &mut Cursor) -> Read<bool> {
     Ok(doubled)
 }
 
-/// A call that is the whole answer: models sometimes forget the markers of their format.
+/// A call that is the whole answer, without markers: models sometimes forget them.
 #[derive(Debug)]
 pub(crate) struct WholeAnswer {
     pub name: String,
@@ -60,11 +60,11 @@ pub(crate) struct WholeAnswer {
     pub arguments: String,
 }
 
-/// Reads a [`WholeAnswer`] from a growing text, and its arguments only once.
+/// Parses a [`WholeAnswer`] from a growing text. Reads the arguments only once.
 #[derive(Debug, Default)]
 pub(crate) struct WholeAnswerReader(Option<Begun>);
 
-/// The part of a call up to some place in its arguments.
+/// A call, up to some position in its arguments.
 #[derive(Debug)]
 struct Begun {
     call: WholeAnswer,
@@ -72,16 +72,17 @@ struct Begun {
     fenced: bool,
     /// Whether its braces are doubled.
     doubled: bool,
-    /// The bytes up to the place.
+    /// The position, in bytes.
     read: usize,
     object: JsonObject,
-    /// Whether the arguments end there.
+    /// Whether the arguments end at the position.
     done: bool,
 }
 
 impl WholeAnswerReader {
-    /// Reads an answer that is one JSON object with the name of a tool and `arguments`, with or
-    /// without a code fence. Only white space may surround it. `text` must continue the last text.
+    /// Parses an answer that is one JSON object with the name of a tool and `arguments`, with or
+    /// without a code fence. Only white space may surround it. `text` must continue the previous
+    /// text.
     pub fn read(&mut self, text: &str, complete: bool, tools: &[Tool]) -> Read<WholeAnswer> {
         let mut begun = match self.0.take() {
             Some(begun) => begun,
@@ -97,7 +98,7 @@ impl WholeAnswerReader {
 }
 
 impl Begun {
-    /// Reads up to the arguments.
+    /// Parses up to the arguments.
     fn read(text: &str, complete: bool, tools: &[Tool]) -> Read<Self> {
         let mut cursor = Cursor::new(text, complete);
         cursor.space();
@@ -123,7 +124,7 @@ impl Begun {
         })
     }
 
-    /// Reads new parts of the arguments, and what follows them.
+    /// Parses new parts of the arguments, and the text after them.
     fn end(&mut self, text: &str, complete: bool) -> Read<()> {
         let arguments = &mut self.call.arguments;
         if !self.done {
@@ -155,19 +156,19 @@ impl Begun {
     }
 }
 
-/// Returns a call with arguments that start with `first`.
+/// Returns a call whose arguments start with `first`.
 pub(super) fn call(name: String, id: Option<String>, first: char) -> Read<Block> {
     let arguments: Box<dyn Arguments> = Box::new(JsonObject::default());
     if first == '{' { Ok(Block::Call { name, id, arguments }) } else { Err(Stop::Other) }
 }
 
-/// Returns the name if it belongs to a callable tool.
+/// Returns the name if a tool with this name may be called.
 pub(super) fn known(name: impl Into<String>, tools: &[Tool]) -> Read<String> {
     let name = name.into();
     if tools.iter().any(|tool| tool.name == name) { Ok(name) } else { Err(Stop::Other) }
 }
 
-/// Reads the rest of the object after the arguments, such as an identifier.
+/// Parses the rest of the object after the arguments, for example an identifier.
 pub(super) fn end(cursor: &mut Cursor) -> Read<()> {
     let mut ahead = cursor.clone();
     ahead.space();

@@ -30,7 +30,7 @@ impl Dialect for Lfm2 {
         vec![OPEN, CLOSE]
     }
 
-    /// Some templates describe tools, but skip calls.
+    /// Some templates describe tools but do not write calls.
     fn hints(&self) -> &'static [&'static str] {
         &["<|tool_list_start|>", "List of tools: ["]
     }
@@ -84,7 +84,7 @@ impl Dialect for Lfm2 {
     }
 }
 
-/// Writes a call: the required arguments in their order, then any others.
+/// Writes a call: the required arguments in their order, then optional ones.
 fn call(lark: &Lark, tool: &Tool) -> String {
     let argument = |parameter: &Parameter| {
         let mut value = lark.schema(&parameter.schema);

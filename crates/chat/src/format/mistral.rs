@@ -46,7 +46,7 @@ impl Dialect for Mistral {
     }
 
     fn end(&self, cursor: &mut Cursor) -> Read<bool> {
-        // An element of a list; the other form has nothing here.
+        // In a list, this is the end of an element. In the other form, nothing is here.
         json_call::end(cursor)?;
         let mut ahead = cursor.clone();
         ahead.space();
@@ -59,7 +59,7 @@ impl Dialect for Mistral {
     }
 
     fn grammar(&self, lark: &mut Lark, tools: &Tools) {
-        // The vocabulary shows which of the two forms a model writes.
+        // The vocabulary shows which form a model writes.
         if lark.has("[ARGS]") {
             let calls = tools.callable().map(|tool| {
                 let (name, args) = (lark.literal(&tool.name), lark.marker("[ARGS]"));

@@ -1,4 +1,4 @@
-//! Texts of a format as words: models vary the white space between them.
+//! Texts of a format as words, since models vary the white space between words.
 
 use crate::{
     grammar::Row,
@@ -8,7 +8,7 @@ use crate::{
 /// Stands for the identifier of a call, in a text that becomes a pattern.
 pub const ID: char = '\u{1}';
 
-/// Words in a row, with the white space that a template writes between them.
+/// Words in sequence, with the white space that a template writes between them.
 #[derive(Clone, Debug, Default)]
 pub struct Pattern {
     words: Vec<(String, Word)>,
@@ -71,7 +71,7 @@ impl Pattern {
         })
     }
 
-    /// Splits after some words.
+    /// Splits the pattern after `at` words.
     pub fn split(&self, at: usize) -> (Self, Self) {
         let (head, tail) = self.words.split_at(at.min(self.len()));
         let part = |words: &[_], end: &str| Self { words: words.to_vec(), end: end.into() };
@@ -105,7 +105,7 @@ impl Pattern {
         pairs.take_while(|((_, a), (_, b))| a == b).count()
     }
 
-    /// Returns the pattern of two texts that may differ in single words; `None` if they differ more.
+    /// Returns a pattern that matches two texts; `None` if they differ in more than single words.
     pub fn merge(&self, other: &Self) -> Option<Self> {
         if self.len() != other.len() {
             return None;
@@ -154,7 +154,7 @@ impl Pattern {
 fn word_len(text: &str) -> usize {
     let first = text.chars().next().map_or(0, char::len_utf8);
     match text.as_bytes()[0] {
-        // Up to the end of the marker, or of what is known of it.
+        // Up to the end of the marker, or of its known part.
         b'<' => {
             let end = text[1..].find(['<', '>', ID, '\n']).map_or(text.len(), |at| at + 1);
             end + usize::from(text[end..].starts_with('>'))

@@ -1,12 +1,12 @@
-//! Literals of Python, as JSON.
+//! Python literals, converted to and from JSON.
 
 use serde_json::{Value as Json, json};
 
 use crate::parser::{Arguments, Cursor, Progress, Read, Stop};
 
-/// Returns a literal as JSON; `None` if the text is no literal.
+/// Converts a literal to JSON; `None` if the text is not a literal.
 pub fn to_json(text: &str) -> Option<String> {
-    // A word needs a character after it.
+    // A word ends only at another character.
     let text = format!("{text} ");
     let mut cursor = Cursor::new(&text, true);
     let (mut literal, mut json) = (Literal::default(), String::new());
@@ -14,7 +14,7 @@ pub fn to_json(text: &str) -> Option<String> {
     cursor.rest().trim().is_empty().then_some(json)
 }
 
-/// Returns JSON as a literal.
+/// Converts JSON to a literal.
 pub fn from_json(json: &Json) -> String {
     let list = |items: Vec<String>| items.join(", ");
     match json {
@@ -31,14 +31,14 @@ pub fn from_json(json: &Json) -> String {
     }
 }
 
-/// A reader of a literal.
+/// Parses a literal.
 #[derive(Debug, Default)]
 struct Literal {
-    /// The quotation mark of the text that the reader is in.
+    /// The quotation mark of the string that the reader is in.
     quote: Option<&'static str>,
     /// The number of open brackets.
     depth: usize,
-    /// Set after a comma, which may be the last in its brackets.
+    /// Set after a comma. A trailing comma is allowed.
     comma: bool,
 }
 
@@ -120,7 +120,7 @@ impl Literal {
                 'f' => add("\u{c}"),
                 '\n' => {}
                 '\\' | '\'' | '"' | '/' => add(sign.encode_utf8(&mut [0; 4])),
-                // JSON pairs surrogates.
+                // JSON combines surrogates itself.
                 'u' => *json += &format!("\\u{}", hex(cursor, 4)?),
                 'x' => *json += &format!("\\u00{}", hex(cursor, 2)?),
                 _ => add(&format!("\\{sign}")),
@@ -157,7 +157,7 @@ fn hex<'t>(cursor: &mut Cursor<'t>, len: usize) -> Read<&'t str> {
     }
 }
 
-/// Returns a word as JSON: a text if it is neither a number nor a constant.
+/// Converts a word to JSON. It is a string, unless it is a number or a constant.
 fn scalar(word: &str) -> String {
     match word {
         "True" => "true".into(),
@@ -168,7 +168,7 @@ fn scalar(word: &str) -> String {
     }
 }
 
-/// A reader of the arguments of a call, `a=1, b='text')`.
+/// Parses the arguments of a call, `a=1, b='text')`.
 #[derive(Debug, Default)]
 pub struct Keywords {
     value: Option<Literal>,

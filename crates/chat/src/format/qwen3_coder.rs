@@ -22,7 +22,7 @@ impl Dialect for Qwen3Coder {
         "qwen3-coder"
     }
 
-    /// The model sometimes omits the first of the two.
+    /// The model sometimes omits the first opener.
     fn openers(&self) -> Vec<&str> {
         vec!["<tool_call>", "<function="]
     }
@@ -40,7 +40,7 @@ impl Dialect for Qwen3Coder {
         cursor.eat(">")?;
         let tool = tools.iter().find(|tool| tool.name == name).ok_or(Stop::Other)?;
         let name = json_call::known(name, tools)?;
-        // The model sometimes omits the first of the two ends.
+        // The model sometimes omits the first of the two closing tags.
         let tags = Tags {
             name: Pattern::new("<parameter="),
             value: Pattern::new(">"),

@@ -1,4 +1,4 @@
-//! Arguments in tags, as a JSON object. A value is text or JSON, as its schema says.
+//! Arguments in tags, converted to a JSON object. The schema says whether a value is text or JSON.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ impl Tags {
         }
     }
 
-    /// Adds the rule of a value that is text, up to the first word after it. Returns its name.
+    /// Adds a rule for a text value, up to the first word after it. Returns the rule's name.
     pub fn text(&self, lark: &mut Lark) -> String {
         let end = self.end.first().unwrap_or_default();
         let line = if self.lines { "\n" } else { "" };
@@ -92,7 +92,7 @@ impl Parameter {
         properties.iter().map(parameter).collect()
     }
 
-    /// Returns whether values are texts, even if they look like JSON.
+    /// Returns whether values are text, even if they look like JSON.
     fn is_text(&self) -> bool {
         self.types == ["string"]
     }
@@ -107,8 +107,8 @@ impl Parameter {
         self.types.iter().any(|other| other == name)
     }
 
-    /// Returns a value as JSON. It is text unless it is JSON of an allowed type, or a literal of
-    /// Python: some templates write these.
+    /// Converts a value to JSON. It is text, unless it is JSON of an allowed type or a Python
+    /// literal, which some templates write.
     fn value(&self, text: &str) -> String {
         let of_type = |value: &Json| self.types.iter().any(|name| is_of_type(value, name));
         if rope_cpu_json::parse(text).is_ok_and(|value| of_type(&value)) {
@@ -123,10 +123,11 @@ impl Parameter {
 
 const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "object", "array", "null"];
 
-/// Maximum schemas to search for the types of a parameter, since references may be cyclic.
+/// Maximum schemas to search for the types of a parameter. References may be cyclic.
 const VISITS_MAX: usize = 100;
 
-/// Returns the types of a schema's values; all if it does not say. References start at `root`.
+/// Returns the types of a schema's values; all types if the schema does not say. References are
+/// relative to `root`.
 fn types(schema: &Json, root: &Json, visits: &mut usize) -> Vec<String> {
     let all = || TYPES.map(str::to_owned).into();
     *visits += 1;
@@ -161,7 +162,7 @@ fn is_of_type(value: &Json, name: &str) -> bool {
     }
 }
 
-/// A reader of arguments in tags.
+/// Parses arguments in tags.
 #[derive(Debug)]
 pub struct Tagged {
     tags: Arc<Tags>,
@@ -177,8 +178,8 @@ enum State {
     Between,
     /// Within a value that is text.
     Text,
-    /// Before a value that may be JSON, of the parameter with this index; `None` for an unknown
-    /// one.
+    /// Before a value that may be JSON. The number is the index of its parameter; `None` for an
+    /// unknown one.
     Value(Option<usize>),
 }
 
@@ -262,7 +263,7 @@ impl Arguments for Tagged {
         Progress::of_steps(text, complete, |cursor| {
             let between = matches!(self.state, State::Between);
             match self.step(cursor, object) {
-                // Something else follows the last argument.
+                // Other text follows the last argument.
                 Err(Stop::Other) if between && !complete => {
                     *object += if self.count == 0 { "{}" } else { "}" };
                     Ok(true)

@@ -3,11 +3,11 @@
 use regex_automata::util::syntax;
 use serde_json::Value as Json;
 
-/// The keywords whose values are data, not schemas.
+/// Keywords with data as values, not schemas.
 const DATA: [&str; 4] = ["const", "default", "enum", "examples"];
 
-/// Removes patterns from a schema if llguidance refuses them. Such a pattern is invalid, or looks
-/// around, as `\b` and `(?!a)` do.
+/// Removes patterns that llguidance refuses from a schema. Such a pattern is invalid, or looks
+/// around, like `\b` and `(?!a)`.
 pub fn remove_unknown(schema: &mut Json) {
     match schema {
         Json::Array(schemas) => schemas.iter_mut().for_each(remove_unknown),

@@ -4,14 +4,14 @@ use std::fmt::Debug;
 
 use super::{Cursor, Read, Stop};
 
-/// A reader of arguments, which writes them as a JSON object.
+/// Parses arguments, and writes them as a JSON object.
 pub trait Arguments: Debug + Send {
-    /// Reads the start of `text`, and appends its meaning to `object`. If `complete`, no text
+    /// Parses the start of `text`, and appends its meaning to `object`. If `complete`, no more text
     /// follows.
     fn read(&mut self, text: &str, complete: bool, object: &mut String) -> Progress;
 }
 
-/// The part of a text that was read as arguments.
+/// How far a text was parsed as arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The number of bytes read.
@@ -21,7 +21,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Reads whole steps until one is the last.
+    /// Parses whole steps until one is the last.
     pub fn of_steps(
         text: &str,
         complete: bool,
@@ -39,7 +39,8 @@ impl Progress {
                     cursor = ahead;
                     true
                 }
-                // Text that is not an argument ends them, unless the text may continue.
+                // Text that is not an argument ends the arguments, unless more text may continue
+                // it.
                 Err(stop) => stop == Stop::Other && !complete,
             };
             return Self { read: cursor.position(), done };
@@ -58,7 +59,7 @@ impl Arguments for Nothing {
     }
 }
 
-/// A JSON object, passed on as written. It reads only braces and strings: a front end or a grammar
+/// A JSON object, passed on as written. Checks only braces and strings: a front end or a grammar
 /// checks the rest.
 #[derive(Debug, Default)]
 pub struct JsonObject {

@@ -1,4 +1,4 @@
-//! A place in a growing text.
+//! A position in a growing text.
 
 /// Why reading stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,9 +12,9 @@ pub enum Stop {
 /// A result of reading.
 pub type Read<T> = Result<T, Stop>;
 
-/// A place in a text that grows until `complete`.
+/// A position in a text that grows until `complete`.
 ///
-/// An error skips nothing: the cursor stays after the last success.
+/// After an error, the cursor stays where the last success left it.
 #[derive(Clone, Debug)]
 pub struct Cursor<'t> {
     text: &'t str,
@@ -100,7 +100,7 @@ impl<'t> Cursor<'t> {
         Ok(text)
     }
 
-    /// Returns the reason to stop at the end of the text, for something incomplete.
+    /// Returns the reason to stop if the text ends too early.
     fn stop(&self) -> Stop {
         if self.complete { Stop::Other } else { Stop::More }
     }

@@ -1,13 +1,13 @@
-//! The parts of a grammar that can be lexemes, matched by one automaton.
+//! Divides a grammar into lexemes, each matched by one automaton.
 //!
-//! llguidance reads a text in lexemes, and each lexeme is as long as possible. At every byte that
-//! continues some lexeme, it gives up the shorter ones. A grammar of characters has no such rule,
-//! so a part of it may be a lexeme only if the choice never matters. Long lexemes are much faster.
+//! llguidance reads a text lexeme by lexeme, and makes each lexeme as long as possible. At every
+//! byte that continues some lexeme, it gives up the shorter ones. GBNF has no such rule, so a part
+//! of a grammar may be a lexeme only if this choice never matters. Long lexemes are much faster.
 //!
-//! At first every part without recursion is a lexeme. Then pairs of lexemes are searched that
-//! conflict: both can start at the same place, and one can end where the other continues with a
-//! byte that may also follow the first. In each pair the continuing lexeme is split into its parts.
-//! Single characters are never split: in UTF-8, no character is a prefix of another.
+//! At first, every part without recursion is a lexeme. Then pairs of conflicting lexemes are
+//! searched: both can start at the same position, and one can end where the other continues with a
+//! byte that may also follow the first. In each pair, the lexeme that continues is split into its
+//! parts. Single characters are never split: in UTF-8, no character is a prefix of another.
 
 mod languages;
 mod places;
@@ -29,7 +29,7 @@ pub enum Part<'n> {
     Node(NodeId),
 }
 
-/// The division of a grammar into lexemes.
+/// A grammar, divided into lexemes.
 #[derive(Debug)]
 pub struct Lexemes<'r> {
     rules: &'r Rules,
@@ -110,7 +110,7 @@ impl Regular<'_> {
 
     fn rule(&mut self, rule: usize) -> bool {
         if let Some(known) = self.known[rule] {
-            // A rule met during its own examination contains itself.
+            // A rule that is reached during its own examination contains itself.
             return known.unwrap_or(false);
         }
         self.known[rule] = Some(None);
@@ -123,7 +123,7 @@ impl Regular<'_> {
         let regular = match &self.rules.nodes[node] {
             Node::Class(_) => true,
             Node::Token(_) => false,
-            // All parts are examined, since each needs its own result.
+            // Examine all parts, since each needs a result.
             Node::Sequence(parts) | Node::Choice(parts) => {
                 let regular: Vec<_> = parts.iter().map(|part| self.node(*part)).collect();
                 regular.into_iter().all(|regular| regular)

@@ -1,11 +1,11 @@
-//! Rules that end with themselves, such as `ws ::= ([ \t\n] ws)?`, become repetitions.
+//! Replaces rules that end with themselves, such as `ws ::= ([ \t\n] ws)?`, by repetitions.
 //!
-//! They are common in grammars from before llama.cpp had `*`. A repetition takes the same time for
-//! each character, but recursion takes longer at each.
+//! Such rules are common in grammars from before llama.cpp had `*`. A repetition takes the same
+//! time for each character. Recursion takes longer with each one.
 
 use super::rules::{Node, NodeId, Rules};
 
-/// Maximum sequences around the recursion. Each is copied for each way that ends within it.
+/// Maximum sequences around the recursion. Each is copied once for each way that ends in it.
 const DEPTH_MAX: usize = 8;
 
 /// Replaces recursion at the end of rules by repetition.

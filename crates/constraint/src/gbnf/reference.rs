@@ -1,4 +1,4 @@
-//! Compares GBNF constraints with a matcher that follows the definition.
+//! Compares GBNF constraints with a matcher that implements the definition directly.
 
 use std::{borrow::Cow, collections::BTreeSet};
 
@@ -24,8 +24,8 @@ fn vocabulary() -> Vocabulary {
     Vocabulary::new(words, &[end as Token]).unwrap()
 }
 
-/// Returns the logits of a constraint's next tokens: 0 if allowed. `None` if the answer is
-/// complete, or nothing can complete it.
+/// Returns the logits of a constraint's next tokens: 0 for allowed tokens. `None` if the answer is
+/// complete, or cannot be completed.
 fn next(constraint: &mut Constraint) -> Option<Vec<f32>> {
     let mut logits = vec![0.0; BYTES.len() + LONGER.len() + 1];
     if constraint.is_complete() {
@@ -48,7 +48,7 @@ fn after(constraint: &Constraint, text: &str) -> Option<Constraint> {
     Some(constraint)
 }
 
-/// Returns whether a text follows the rules. For each node and start, it computes all ends.
+/// Returns whether a text follows the rules. Computes all ends for each node and start.
 fn follows(rules: &Rules, text: &[char]) -> bool {
     let mut ends = vec![vec![0_u32; text.len() + 1]; rules.nodes.len()];
     loop {

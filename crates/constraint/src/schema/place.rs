@@ -1,5 +1,5 @@
-//! Finds an error in a schema where llguidance does not report the place. It is the smallest part
-//! without which the error disappears.
+//! Finds an error in a schema if llguidance does not report its position. The position is the
+//! smallest part without which the error disappears.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ enum Kind {
     Schema,
 }
 
-/// Returns a JSON Pointer to the error in a schema. `error` returns the error of any schema.
+/// Returns a JSON Pointer to the error in a schema. `error` returns the error of a schema.
 pub fn of_error<E: PartialEq>(mut schema: Value, error: impl Fn(&Value) -> Option<E>) -> String {
     let (began, expected) = (Instant::now(), error(&schema));
     let mut place = Part { pointer: String::new(), kind: Kind::Schema };
@@ -52,7 +52,7 @@ pub fn of_error<E: PartialEq>(mut schema: Value, error: impl Fn(&Value) -> Optio
             let middle = least.midpoint(most);
             if is_gone(middle) { most = middle } else { least = middle }
         }
-        // Errors in the parts before would hide it.
+        // Errors in earlier parts would hide it.
         schema = without(least);
         place = parts.into_iter().nth(least).unwrap_or(place);
     }

@@ -1,11 +1,11 @@
-//! Reads arguments with bare keys and marked texts, as JSON.
+//! Reads Gemma 4's arguments, with bare keys and marked texts, as JSON.
 
 use serde_json::{Value as Json, json};
 
 use super::QUOTE;
 use crate::parser::{Arguments, Cursor, Progress, Read};
 
-/// A reader of such arguments.
+/// Reads arguments with bare keys.
 #[derive(Debug, Default)]
 pub struct Bare {
     depth: usize,

@@ -1,4 +1,4 @@
-//! The texts of lexemes.
+//! The language of each lexeme: the texts that it matches.
 
 use llguidance::{
     derivre::{
@@ -11,7 +11,7 @@ use llguidance::{
 use super::places::Lexeme;
 use crate::gbnf::rules::{Node, NodeId, Rules};
 
-/// Maximum cost of examining one pair of lexemes; above it, a common text is assumed.
+/// Maximum cost of examining one pair of lexemes. Above it, they are assumed to share a text.
 const FUEL: u64 = 20_000;
 
 /// Maximum cost of examining all pairs: about a tenth of a second.
@@ -20,7 +20,7 @@ const COST_MAX: u64 = 5_000_000;
 /// A set of bytes.
 pub type Bytes = [u32; 8];
 
-/// The texts of each lexeme, without the empty one.
+/// The texts of each lexeme, except the empty text.
 pub struct Languages {
     expressions: ExprSet,
     cache: RelevanceCache,

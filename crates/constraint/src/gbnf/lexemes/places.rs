@@ -1,4 +1,4 @@
-//! Finds which lexemes of a grammar may start a text, and which may follow which.
+//! Finds which lexemes of a grammar may start a text, and which may follow each other.
 
 use std::collections::HashSet;
 
@@ -10,10 +10,10 @@ const LEXEMES_MAX: usize = 1000;
 const PLACES_MAX: usize = 5000;
 const PAIRS_MAX: usize = 1_000_000;
 
-/// A lexeme in its place.
+/// A lexeme at its place in the grammar.
 #[derive(Clone, Copy, Debug)]
 pub enum Lexeme<'r> {
-    /// Nodes, and the node that contains or is them.
+    /// Nodes, and the node that contains them or is them.
     Nodes(&'r [NodeId], NodeId),
     /// Any token.
     Token,
@@ -40,7 +40,7 @@ fn members(set: &Set) -> impl Iterator<Item = usize> {
     set.iter().enumerate().flat_map(bits)
 }
 
-/// A part of the grammar around lexemes.
+/// A part of the grammar that contains lexemes.
 enum Place {
     Lexeme(usize),
     Sequence(Vec<usize>),
@@ -48,7 +48,7 @@ enum Place {
     Repeat { part: usize, optional: bool, again: bool },
 }
 
-/// The grammar around its lexemes.
+/// The grammar, with its lexemes as leaves.
 pub struct Places<'l, 'r> {
     division: &'l Lexemes<'r>,
     lexemes: Vec<Lexeme<'r>>,
