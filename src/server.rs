@@ -1,9 +1,9 @@
 //! Serves a model over the interfaces of llama-server, OpenAI, Anthropic and ollama.
 //!
-//! Two threads serve connections and never do the work of a request: handlers run on separate
-//! threads (`work`). A body is read as a type of its interface (`read`). Each chat interface fills
-//! one `ChatRequest` (`chat`), which gives the prompt and the parameters. Handlers send jobs to the
-//! scheduler and receive updates. The scheduler owns the engine and runs on its own thread.
+//! Two threads serve connections, and never do the work of a request: handlers run on other threads
+//! (`work`). A body is parsed as a type of its interface (`read`). Each chat interface fills one
+//! `ChatRequest` (`chat`), which becomes the prompt and the parameters. Handlers send jobs to the
+//! scheduler and receive updates. The scheduler owns the engine and runs on a separate thread.
 
 mod adapters;
 mod answers;
@@ -66,13 +66,13 @@ pub use app::{App, Longer, Options, Server};
 pub use compiling::Compiling;
 pub use slot_action::remove_incomplete;
 
-/// Interval at which a stopping server checks whether answers are still being generated.
+/// How often a stopping server checks whether answers are still being generated.
 const DRAIN_STEP: Duration = Duration::from_millis(20);
 
 /// Program name and version, as reported in answers.
 const FINGERPRINT: &str = concat!("rope-cpu-", env!("CARGO_PKG_VERSION"));
 
-/// Serves requests on all `listeners` until `stop` is ready, then finishes open answers for at most
+/// Serves requests on all `listeners` until `stop` is ready. Then finishes open answers for at most
 /// `drain_max`. Returns when that time is over; `None` if the clock cannot represent it.
 pub async fn serve(
     server: Arc<Server>,
@@ -93,14 +93,14 @@ pub async fn serve(
     let end = Instant::now().checked_add(drain_max);
     server.stopping.store(true, Relaxed);
     let drained = async {
-        // Meanwhile, new requests are accepted and refused with the reason.
+        // New requests are still accepted, and refused with the reason.
         while server.busy() {
             tokio::time::sleep(DRAIN_STEP).await;
         }
         let _ = stopped.send(());
         while served.join_next().await.is_some() {}
     };
-    // Answers that take longer are cut off.
+    // Answers that take longer are truncated.
     let _ = tokio::time::timeout(drain_max, drained).await;
     end
 }
@@ -125,7 +125,7 @@ fn now() -> u64 {
 /// Returns a random identifier with a prefix.
 fn identifier(prefix: &str) -> String {
     let mut bytes = [0; 16];
-    // Without random numbers, identifiers repeat. No answer depends on them.
+    // If there are no random numbers, identifiers repeat. No answer depends on them.
     let _ = getrandom::fill(&mut bytes);
     bytes.iter().fold(prefix.to_string(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

@@ -1,4 +1,4 @@
-//! Scales of LoRA adapters: per request, and the server's defaults.
+//! Scales of LoRA adapters: of a request, and the server's defaults.
 
 use rope_cpu::{
     batch::Scales,
@@ -28,7 +28,7 @@ pub fn scales_of(model: &Model) -> Scales {
     model.adapters().iter().map(Adapter::scale).collect()
 }
 
-/// Returns the scales in a request's `lora`, or the server's scales without this field.
+/// Returns the scales in a request's `lora`; the server's scales if the field is missing.
 ///
 /// # Errors
 /// As for [`of_list`].

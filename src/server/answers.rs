@@ -1,4 +1,4 @@
-//! Answers from the scheduler: collected, or as a stream of JSON values.
+//! Answers from the scheduler: collected, or streamed as JSON values.
 
 use std::{convert::Infallible, future::pending, mem::size_of, sync::Arc, time::Instant};
 
@@ -26,10 +26,10 @@ use super::{
     work,
 };
 
-/// Maximum texts of values buffered for a slow client, besides the updates in [`Updates`].
+/// Maximum texts buffered for a slow client, in addition to the updates in [`Updates`].
 const BUFFERED: usize = 16;
 
-/// Bytes by which the reservation of an answer grows.
+/// The step in bytes by which the reservation of an answer grows.
 const GROWTH: usize = 64 << 10;
 
 /// A whole answer.
@@ -39,7 +39,7 @@ pub struct Collected {
     pub text: String,
     /// Generated tokens.
     pub tokens: Vec<Token>,
-    /// The probabilities of the prompt's tokens from the second one on, if requested.
+    /// The probabilities of the prompt's tokens, from the second token on, if requested.
     pub of_prompt: Vec<Probabilities>,
     /// The probabilities of the tokens, if requested.
     pub probabilities: Vec<Probabilities>,
@@ -51,10 +51,10 @@ pub struct Collected {
     pub outcome: Option<Outcome>,
 }
 
-/// Reserves the memory of the answers to some prompts, except for texts, which [`collect`] adds.
+/// Reserves memory for the answers to some prompts, but not for texts: [`collect`] adds these.
 ///
 /// # Errors
-/// 400 if no server with these limits has the memory, 503 if this one does not have it now.
+/// 400 if no server with these limits has enough memory, 503 if this server lacks it now.
 pub fn reserve(
     held: &mut Held,
     app: &App,
@@ -89,7 +89,7 @@ fn bytes(tokens: usize, app: &App, parameters: &Parameters) -> usize {
         return count.saturating_mul(size_of::<Vec<f32>>() + numbers);
     }
     let Some(wanted) = parameters.probabilities else { return 0 };
-    // A context shift has no end, so its later tokens are counted as they come.
+    // A context shift has no end, so its tokens are counted when they arrive.
     let room = if app.plan.shifts { app.capacity } else { app.capacity.saturating_sub(tokens) };
     let generated = parameters.limits.tokens_max.map_or(room, |max| max.min(room));
     let reported = generated.saturating_add(if wanted.of_prompt { tokens } else { 0 });
@@ -101,7 +101,8 @@ fn probabilities_bytes(top: usize) -> usize {
     3 * size_of::<Probabilities>() + size_of::<Likelihood>() * top
 }
 
-/// Waits until `count` answers are complete. Adds to `held` what they take beyond it.
+/// Waits until `count` answers are complete. If they take more memory than `held`, adds the rest to
+/// it.
 ///
 /// # Errors
 /// If one of them fails, or takes too much memory.
@@ -140,7 +141,7 @@ pub async fn collect(
     Ok((answers.into_iter().map(Arc::new).collect(), held))
 }
 
-/// Returns the memory that an update takes until it is sent.
+/// Returns the memory of an update until it is sent.
 pub fn size(update: &Update) -> usize {
     let of = |probabilities: &Probabilities| probabilities_bytes(probabilities.top.len());
     match update {
@@ -154,7 +155,7 @@ pub fn size(update: &Update) -> usize {
     }
 }
 
-/// The form of a stream: which values each update sends.
+/// The values that a stream sends for each update.
 pub trait Form: Send + 'static {
     /// Returns the values before the first update of an answer.
     fn begin(&mut self, _index: usize) -> Vec<Value> {
@@ -220,7 +221,7 @@ pub fn stream(updates: Updates, count: usize, form: impl Form, framing: Framing)
     let (texts, receiver) = mpsc::channel(BUFFERED);
     let texts = Texts { texts, framing, spoken: Instant::now() };
     work::connections().spawn(async move {
-        // An error means that the client is gone.
+        // An error means that the client has closed its connection.
         let _ = send(updates, count, form, texts).await;
     });
     let body = Body::from_stream(ReceiverStream::new(receiver).map(Ok::<_, Infallible>));
@@ -233,7 +234,7 @@ pub fn stream(updates: Updates, count: usize, form: impl Form, framing: Framing)
     }
 }
 
-/// Sends the texts of a stream, as soon as the client has room.
+/// Sends texts of a stream as soon as the client has room.
 struct Texts {
     texts: mpsc::Sender<String>,
     framing: Framing,
@@ -248,7 +249,8 @@ impl Texts {
     async fn send(&mut self, values: Vec<Value>) -> Result<(), Gone> {
         for value in values {
             self.spoken = Instant::now();
-            // The values of a token take fifty times the memory of their text.
+            // The values of a token take fifty times the memory of their text, so keep only the
+            // text.
             self.text(self.framing.text(&value)).await?;
         }
         Ok(())

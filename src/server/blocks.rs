@@ -2,14 +2,14 @@
 
 use rope_cpu::chat::{Event, Parser, call_id};
 
-/// Consecutive text of an answer that has one kind.
+/// A run of text of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     /// Whether the text is for the user, reasoning or a call.
     pub kind: Kind,
     /// The text so far. For a call, its arguments as JSON.
     pub text: String,
-    /// Whether the answer ended before the block did. Text also ends with the answer.
+    /// Whether the answer ended before the block did. Text ends with the answer.
     pub is_open: bool,
 }
 
@@ -61,7 +61,7 @@ pub struct Reader {
     /// Parser of the model's format; `None` if the whole answer is text.
     parser: Option<Parser>,
     blocks: Vec<Block>,
-    /// Whether the last block may be continued.
+    /// Whether the last block can be continued.
     open: bool,
 }
 
@@ -71,7 +71,7 @@ impl Reader {
         Reader { parser, blocks: Vec::new(), open: false }
     }
 
-    /// Adds text and returns the changes that later text cannot revise.
+    /// Adds text. Returns the changes that later text cannot revise.
     pub fn push(&mut self, text: &str) -> Vec<Change> {
         let events = match &mut self.parser {
             Some(parser) => parser.push(text),
@@ -81,7 +81,7 @@ impl Reader {
         self.follow(events)
     }
 
-    /// Completes the answer and returns the last changes.
+    /// Completes the answer. Returns the last changes.
     pub fn finish(&mut self) -> Vec<Change> {
         let events = self.parser.take().map(Parser::finish).unwrap_or_default();
         let mut changes = self.follow(events);
@@ -92,7 +92,7 @@ impl Reader {
         changes
     }
 
-    /// Returns the blocks of a whole answer.
+    /// Returns the blocks of a complete answer.
     pub fn read(mut self, text: &str) -> Vec<Block> {
         self.push(text);
         self.finish();
@@ -124,7 +124,7 @@ impl Reader {
         changes
     }
 
-    /// Continues the last block if it has this kind, otherwise starts another.
+    /// Continues the last block if it has this kind, or else starts a new one.
     fn extend(&mut self, kind: Kind, text: &str, changes: &mut Vec<Change>) {
         if !self.open || self.blocks.last().is_none_or(|last| last.kind != kind) {
             self.close(changes);
@@ -152,7 +152,7 @@ pub fn text(blocks: &[Block], kind: &Kind) -> String {
     blocks.iter().filter(|block| block.kind == *kind).map(|block| block.text.as_str()).collect()
 }
 
-/// Returns the identifier and the name of each call, and its block with the arguments.
+/// Returns each call: its identifier, its name, and its block, which has the arguments.
 pub fn calls(blocks: &[Block]) -> impl Iterator<Item = (&str, &str, &Block)> {
     blocks.iter().filter_map(|block| match &block.kind {
         Kind::Call { id, name } => Some((id.as_str(), name.as_str(), block)),
@@ -166,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// A stream delivers a call that is only recognised at the end of the answer.
+    /// A stream delivers a call that is recognised only at the end of the answer.
     #[test]
     fn a_call_that_is_certain_at_the_end_is_a_block() {
         let template = include_str!("../../crates/chat/tests/data/tools/hermes.jinja");

@@ -22,11 +22,11 @@ const VALUE_BYTES: usize = 128;
 /// Maximum depth of lists and objects, as in serde_json.
 const DEPTH_MAX: usize = 128;
 
-/// Maximum size of a body for an empty context, in MiB.
+/// Maximum size of a body without any context, in MiB.
 const MEBIBYTES_MIN: usize = 4;
 
-/// Additional size of a body per position of the context, in bytes: a generous bound for the
-/// escaped text of a token.
+/// Bytes that each position of the context adds to the maximum size of a body. This is a generous
+/// bound on the escaped text of a token.
 const POSITION_BYTES: usize = 64;
 
 /// Returns the maximum size of a body in bytes. Without `--body-max` it depends on the context.
@@ -99,8 +99,8 @@ pub fn too_large(body_max: usize) -> ApiError {
     }
 }
 
-/// Counts the values in a JSON text and their depth before parsing: a list of zeros takes fifty
-/// times the memory of its text.
+/// Counts the values in a JSON text and their depth, before parsing. A list of zeros, for example,
+/// takes fifty times the memory of its text.
 #[derive(Debug, Default)]
 struct Outline {
     values: usize,

@@ -1,9 +1,10 @@
-//! Lines of the first message that change between a client's requests: a date, a time, a counter.
+//! Detects lines in the first message that change between a client's requests: a date, a time, a
+//! counter.
 //!
-//! Such a line makes the cache useless for everything after it. Two first messages that differ only in
-//! words with digits, or in names of days and months, come from the same client, and the lines where
-//! they differ change. The log names them, and `--move-volatile` moves them to the last message, behind
-//! all that stays.
+//! Such a line makes the cache useless for all text after it. Two first messages come from the same
+//! client if they differ only in words with digits, or in names of days and months. The lines where
+//! they differ change between requests. The log names them, and `--move-volatile` moves them to the
+//! last message, after all constant text.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -12,19 +13,19 @@ use std::{
 
 use rope_cpu::chat::{Message, Role};
 
-/// Maximum first messages that are remembered.
+/// Maximum first messages to remember.
 const MESSAGES_MAX: usize = 16;
 
-/// Maximum bytes of a first message that is remembered.
+/// Maximum bytes of a first message to remember.
 const BYTES_MAX: usize = 256 << 10;
 
 /// Maximum lines in which two first messages of a client differ.
 const LINES_MAX: usize = 4;
 
-/// Maximum shapes of lines that are remembered.
+/// Maximum shapes of lines to remember.
 const SHAPES_MAX: usize = 64;
 
-/// Words of dates and times without digits.
+/// Words of dates and times that have no digits.
 #[rustfmt::skip]
 const DATES: [&str; 41] = [
     "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday", "mon", "tue",
@@ -33,7 +34,7 @@ const DATES: [&str; 41] = [
     "apr", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "am", "pm", "st", "th",
 ];
 
-/// The lines that change in the first messages of all clients.
+/// The changing lines in the first messages of all clients.
 #[derive(Debug, Default)]
 pub struct ChangingLines(Mutex<Seen>);
 
@@ -41,12 +42,12 @@ pub struct ChangingLines(Mutex<Seen>);
 struct Seen {
     /// The last first messages, most recent last.
     messages: VecDeque<String>,
-    /// The shapes of lines that change: see [`shape`].
+    /// The shapes of changing lines: see [`shape`].
     shapes: BTreeSet<String>,
 }
 
 impl ChangingLines {
-    /// Compares the first message with earlier ones. Returns the index and the text of the first line
+    /// Compares the first message with earlier ones. Returns the index and text of the first line
     /// that has changed since the client's last request.
     pub fn watch(&self, messages: &[Message]) -> Option<(usize, String)> {
         let text = &messages.first().filter(|first| first.role != Role::Assistant)?.content;
@@ -69,7 +70,7 @@ impl ChangingLines {
         lines.first().map(|(index, line)| (*index, line.to_string()))
     }
 
-    /// Moves lines of the first message that change to the end of the last one.
+    /// Moves changing lines of the first message to the end of the last one.
     pub fn shift(&self, messages: &mut [Message]) {
         let [first, rest @ ..] = messages else { return };
         let Some(last) = rest.iter_mut().rev().find(|one| one.role != Role::Assistant) else {
@@ -91,8 +92,8 @@ impl ChangingLines {
     }
 }
 
-/// Returns the lines of `text` that differ from `before`, with their indices; `None` if there are
-/// none or many, or they differ in other words.
+/// Returns the lines of `text` that differ from `before`, with their indices. Returns `None` if no
+/// line or many lines differ, or if they differ in other words.
 fn changed<'t>(before: &str, text: &'t str) -> Option<Vec<(usize, &'t str)>> {
     if before.lines().count() != text.lines().count() {
         return None;
@@ -105,7 +106,7 @@ fn changed<'t>(before: &str, text: &'t str) -> Option<Vec<(usize, &'t str)>> {
     (few && alike).then(|| lines.into_iter().map(|(index, (_, line))| (index, line)).collect())
 }
 
-/// Returns a line with `#` in place of words of numbers, dates and times.
+/// Returns a line in which `#` replaces numbers, dates and times.
 fn shape(line: &str) -> String {
     let mut shape = String::new();
     for word in words(line) {
@@ -114,12 +115,12 @@ fn shape(line: &str) -> String {
     shape
 }
 
-/// Returns whether a line has a word of numbers, dates or times.
+/// Returns whether a line contains numbers, dates or times.
 fn varies(line: &str) -> bool {
     words(line).any(is_number)
 }
 
-/// Splits a line into words and the signs between them.
+/// Splits a line into words and the punctuation between them.
 fn words(line: &str) -> impl Iterator<Item = &str> {
     let mut rest = line;
     std::iter::from_fn(move || {
@@ -186,7 +187,7 @@ mod tests {
                 (&stays.map(String::from)[..], &*format!("c\n\nIt is {day}."))
             );
         }
-        // Nothing follows the only message.
+        // A single message has nothing after it.
         let mut alone = conversation(&["It is Sunday."]);
         lines.shift(&mut alone);
         assert_eq!(alone[0].content, "It is Sunday.");

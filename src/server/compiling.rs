@@ -1,17 +1,17 @@
-//! The queue of grammars that wait to be compiled.
+//! The queue of grammars to compile.
 //!
-//! A grammar of 60 KB takes seconds. One is compiled at a time, so that answers and requests without a
-//! grammar keep the other processors. The shortest goes first: a small schema does not wait for large
-//! ones.
+//! A grammar of 60 KB takes seconds to compile. Only one is compiled at a time, so answers and
+//! other requests keep the remaining processors. The shortest goes first, so a small schema does
+//! not wait for large ones.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::error::ApiError;
 
-/// Maximum grammars that wait.
+/// Maximum grammars in the queue.
 const WAITING_MAX: usize = 16;
 
-/// The queue.
+/// The queue of grammars to compile.
 #[derive(Debug, Default)]
 pub struct Compiling {
     queue: Mutex<Queue>,
@@ -30,8 +30,8 @@ struct Queue {
 struct Turn<'q>(&'q Compiling);
 
 impl Compiling {
-    /// Calls `compile` for a grammar of `bytes` bytes when it is its turn. Other requests go on
-    /// meanwhile.
+    /// Waits for its turn, and calls `compile` for a grammar of `bytes` bytes. Other requests
+    /// continue during that time.
     ///
     /// # Errors
     /// 429 if too many grammars wait.
@@ -45,7 +45,7 @@ impl Compiling {
         queue.numbers += 1;
         let own = (bytes, queue.numbers);
         queue.waiting.push(own);
-        // The thread's other requests move to another thread.
+        // Moves the other requests of this thread to another thread.
         tokio::task::block_in_place(|| {
             let waits =
                 |queue: &mut Queue| queue.is_busy || queue.waiting.iter().min() != Some(&own);
@@ -110,7 +110,7 @@ mod tests {
         }
         let refused = runtime.block_on(run(1, None)).unwrap();
         assert_eq!(refused.unwrap_err(), 429);
-        // One thread handles all of them.
+        // One thread handles all tasks.
         assert_eq!(runtime.block_on(runtime.spawn(async { 5 })).unwrap(), 5);
         release.send(()).unwrap();
         for task in others.into_iter().chain([first]) {

@@ -25,11 +25,11 @@ use tokio::{
 use self::timed::Timed;
 use super::app::Options;
 
-/// Delay before a failed `accept` is tried again: closed connections may have freed file
-/// descriptors by then.
+/// Delay before a failed `accept` is retried: closed connections may have freed file descriptors by
+/// then.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Response when a request has started to arrive, but is incomplete after the timeout.
+/// Response to a request that is still incomplete after the timeout.
 const LATE: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
@@ -37,21 +37,21 @@ const LATE: &[u8] =
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
                       content-length: 0\r\n\r\n";
 
-/// Interim response to a client that has ended what it sends.
+/// Interim response to a client that has shut down its side of the connection.
 const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Time after which a client is looked at again, which doubles up to `LOOK_MAX`.
+/// How soon a client is checked again. It doubles up to `LOOK_MAX`.
 const LOOK: Duration = Duration::from_millis(20);
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
-/// Maximum time in which a client may send what is dropped after its answer.
+/// Maximum time to drop data that a client sends after its answer.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Maximum connections besides running and waiting requests.
+/// Maximum connections in addition to running and waiting requests.
 const OTHERS_MAX: usize = 256;
 
 /// Serves connections until `stop` changes, then completes their answers. The head of a request
-/// must arrive within `timeout`, and a client must not pause reading for longer.
+/// must arrive within `timeout`. A client must not stop reading for longer.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -83,19 +83,19 @@ pub async fn serve(
     while connections.join_next().await.is_some() {}
 }
 
-/// Returns one permit per allowed connection: for running and waiting requests, and others.
+/// Returns one permit for each allowed connection.
 pub fn places(options: &Options) -> Arc<Semaphore> {
     let most = options.queue_max.saturating_add(options.slots).saturating_add(OTHERS_MAX);
     Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)))
 }
 
-/// Answers a connection without a permit.
+/// Refuses a connection without a permit.
 async fn refuse(stream: TcpStream) {
     let written = async {
         stream.writable().await?;
         stream.try_write(FULL)
     };
-    // A failure is ignored: the closed connection tells the client enough.
+    // Ignore failures: the client sees that the connection is closed.
     let _ = tokio::time::timeout(RETRY, written).await;
 }
 
@@ -105,7 +105,7 @@ async fn connection(
     timeout: Duration,
     mut stop: watch::Receiver<()>,
 ) {
-    // Sends each token at once. If this fails, tokens only arrive later.
+    // Send each token immediately. If this fails, tokens only arrive later.
     let _ = stream.set_nodelay(true);
     let stream = Arc::new(stream);
     let service = TowerToHyperService::new(router);
@@ -115,7 +115,7 @@ async fn connection(
     let timed = TokioIo::new(Timed::new(stream.clone(), timeout));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(timeout).half_close(true);
-    // Some clients look for names of llama-server's headers as it writes them.
+    // Some clients expect the case of llama-server's header names.
     builder.title_case_headers(true);
     let mut connection = builder.serve_connection(timed, service);
     let mut stopping = false;
@@ -129,12 +129,12 @@ async fn connection(
         }
     };
     let read_buf = connection.into_parts().read_buf;
-    // An idle connection is closed without a response: the client would take it for the response to
-    // its next request.
+    // Close an idle connection without a response: the client would take it for the response to its
+    // next request.
     if result.is_err_and(|e| e.is_timeout()) && !read_buf.is_empty() {
         let _ = stream.try_write(LATE);
     }
-    // Nothing else has the stream now.
+    // The stream has no other users now.
     let Some(mut stream) = Arc::into_inner(stream) else { return };
     // The client may be gone.
     let _ = poll_fn(|context| Pin::new(&mut stream).poll_shutdown(context)).await;
@@ -146,7 +146,7 @@ async fn connection(
     }
 }
 
-/// Answers a request, unless its client goes away before.
+/// Answers a request, unless the client closes its connection first.
 async fn answer(
     service: TowerToHyperService<Router>,
     request: Request<Incoming>,
@@ -163,8 +163,8 @@ async fn answer(
 #[error("the client has closed its connection")]
 struct Gone;
 
-/// Waits until a client has closed its connection. One that has only ended what it sends still reads its
-/// answer. To tell them apart, it gets an interim response, which a closed connection resets.
+/// Waits until a client has closed its connection. A client that has only shut down its side still
+/// reads the answer. An interim response distinguishes the two: a closed connection resets it.
 async fn gone(client: &TcpStream) {
     loop {
         match client.peek(&mut [0]).await {
@@ -182,8 +182,8 @@ async fn gone(client: &TcpStream) {
     }
 }
 
-/// Drops what a client still sends after its answer: a connection that is closed with unread bytes is
-/// reset, and the client would lose the answer.
+/// Drops data that a client still sends after its answer. If a connection with unread data is
+/// closed, it is reset, and the client loses the answer.
 async fn drain(stream: &TcpStream) {
     let drained = async {
         let mut buffer = vec![0; 64 << 10];

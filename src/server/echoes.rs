@@ -1,11 +1,11 @@
-//! Answers that clients send back, with the tokens that were generated for them.
+//! Remembers the tokens of answers that clients send back.
 //!
-//! The next prompt of a conversation contains the last answer as a text. A model rarely writes its
-//! answer in the tokens and with the white space that the chat template gives this text, and a cached
-//! prefix ends at the first other token. So each answer is remembered under the text that the
-//! template renders for it, and a prompt with this text has the generated tokens.
+//! The next prompt of a conversation contains the last answer as text. A chat template rarely gives
+//! this text the tokens and the white space that the model generated, and a cached prefix ends at
+//! the first different token. So each answer is remembered under the text that the template renders
+//! for it. A prompt with this text gets the generated tokens.
 //!
-//! The tokens of a prompt depend on the answers remembered here, and never on what is left in the KV
+//! The tokens of a prompt depend on the remembered answers, but never on the contents of the KV
 //! cache.
 
 use std::{
@@ -32,16 +32,16 @@ use super::{
     owner::Owner,
 };
 
-/// Maximum tokens of all remembered answers. They take 4 MiB.
+/// Maximum tokens of all remembered answers; they take 4 MiB.
 const TOKENS_MAX: usize = 1 << 20;
 
 /// Maximum remembered answers.
 const ANSWERS_MAX: usize = 1 << 12;
 
-/// The hash of an owner, and of a prompt's text up to the end of an answer.
+/// The hash of an owner and of a prompt's text, up to the end of an answer.
 type Key = [u8; 32];
 
-/// The remembered answers. The least recently used ones are forgotten first.
+/// The remembered answers. The least recently used one is forgotten first.
 #[derive(Debug, Default)]
 pub struct Echoes(Mutex<Answers>);
 
@@ -74,13 +74,13 @@ pub struct Asked {
 impl Echoes {
     /// Returns the tokens of a conversation, with the generated tokens of its owner's answers.
     pub fn encode(&self, owner: Owner, tokenizer: &Tokenizer<'_>, prompt: &str) -> Vec<Token> {
-        // An answer may end within a character.
+        // An answer may end in the middle of a character.
         let prompt = prompt.as_bytes();
         let found = if tokenizer.adds_eos() { Vec::new() } else { self.find(owner, prompt) };
         let mut tokens = Vec::new();
         let mut done = 0;
         for (range, generated) in found {
-            // Overlapping answers began after different prompts.
+            // The answers overlap if they started after different prompts.
             if range.start < done {
                 continue;
             }
@@ -108,7 +108,7 @@ impl Echoes {
         ends.dedup();
         let (mut hash, mut done) = (hash_of(owner), 0);
         let mut keys = Vec::new();
-        // Without the lock, since prompts may be long.
+        // Do not hold the lock, since prompts may be long.
         for end in ends.into_iter().take_while(|end| *end <= prompt.len()) {
             hash.update(&prompt[done..end]);
             done = end;
@@ -118,7 +118,7 @@ impl Echoes {
         keys.iter().filter_map(|key| answers.take(key)).collect()
     }
 
-    /// Remembers the tokens of an answer, which has the bytes `range` of a conversation's text.
+    /// Remembers the tokens of an answer. Its text is `range` of the conversation's text, in bytes.
     fn remember(&self, owner: Owner, text: &[u8], range: Range<usize>, tokens: Vec<Token>) {
         let Some(until) = text.get(..range.end) else { return };
         let key = hash_of(owner).chain_update(until).finalize().into();
@@ -139,7 +139,7 @@ impl Echoes {
 }
 
 impl Answers {
-    /// Uses the answer at the end of a text.
+    /// Finds the answer that ends a text, and marks it as used.
     fn take(&mut self, key: &Key) -> Option<(Range<usize>, Vec<Token>)> {
         let answer = self.by_text.get_mut(key)?;
         self.uses += 1;
@@ -160,7 +160,7 @@ fn hash_of(owner: Owner) -> Sha256 {
     Sha256::new_with_prefix(owner.0.to_le_bytes())
 }
 
-/// Remembers the answers to a conversation, once they are complete.
+/// Remembers the answers to a conversation when they are complete.
 #[derive(Clone)]
 pub struct Listener {
     owner: Owner,
@@ -175,8 +175,8 @@ impl Listener {
         Listener { owner: Owner::current(), rendered, model, echoes }
     }
 
-    /// Remembers an answer, unless the template renders it in other words: some leave out its
-    /// reasoning, for example. Does nothing if the template cannot render it.
+    /// Remembers an answer. Does nothing if the template cannot render it, or renders it in other
+    /// words; for example, some templates omit reasoning.
     pub fn remember(&self, answer: &str, tokens: Vec<Token>) {
         let Rendered { answer: ChatAnswer { text: prompt, tools, .. }, asked, .. } =
             &*self.rendered;
@@ -192,7 +192,7 @@ impl Listener {
         self.echoes.remember(self.owner, text.as_bytes(), prompt.len()..prompt.len() + len, tokens);
     }
 
-    /// Returns an answer as the message that a client sends back.
+    /// Returns an answer as the message that clients send back.
     fn message(&self, answer: &str) -> Message {
         let blocks = Reader::new(Some(self.rendered.answer.parser())).read(answer);
         let calls = calls(&blocks).map(|(id, name, call)| ToolCall {
@@ -208,8 +208,8 @@ impl Listener {
     }
 }
 
-/// Returns the length of the text that `after` starts with and that differs from `generated` in
-/// white space only; `None` if it differs in more.
+/// Returns the length of the prefix of `after` that differs from `generated` only in white space;
+/// `None` if there is no such prefix.
 fn same_words(after: &[u8], generated: &[u8]) -> Option<usize> {
     let space = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
     let words = generated.trim_ascii_end();
@@ -222,14 +222,14 @@ fn same_words(after: &[u8], generated: &[u8]) -> Option<usize> {
         at += 1;
         end = at;
     }
-    // The tokens of the answer have its last white space, so the rest of the prompt must not.
+    // The tokens of the answer include its last white space, so the rest of the prompt must not.
     let last = &generated[words.len()..];
     let same = last.iter().zip(&after[end..]).take_while(|(a, b)| a == b).count();
     Some(end + same)
 }
 
-/// Writes the arguments of calls with the white space that models and most templates write, however a
-/// client has sent them. Arguments that are not a JSON object stay as they are.
+/// Gives the arguments of calls the white space of models and most templates, whatever white space
+/// the client has sent. Leaves arguments that are not a JSON object unchanged.
 pub fn space(message: &mut Message) {
     for call in &mut message.tool_calls {
         if let Ok(arguments) = json::parse::<Map<String, Value>>(&call.arguments) {
@@ -244,7 +244,7 @@ pub fn space(message: &mut Message) {
     }
 }
 
-/// Writes JSON as Python does: with a space after each comma and colon.
+/// Writes JSON like Python: with a space after each comma and colon.
 struct Spaced;
 
 impl Formatter for Spaced {
@@ -282,7 +282,7 @@ mod tests {
             ("{\"a\": 1}<end>", "{\"a\":1}", Some(8)),
             ("a b<end>", "a  b", Some(3)),
             ("a<end>", "\n\na\n", Some(1)),
-            // The end of the answer belongs to it.
+            // The end of the answer is part of it.
             ("a\n<end>", "a\n\n", Some(2)),
             ("a\n<end>", "a", Some(1)),
             ("", "", Some(0)),
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(echoes.find(Owner(1), texts[0].as_bytes()), []);
         assert_eq!(echoes.find(Owner(0), texts[1].as_bytes()), []);
         assert_eq!(echoes.lock().tokens, 2 * ANSWERS_MAX);
-        // One long answer takes the place of all others, and a longer one is not remembered.
+        // One long answer replaces all others. A longer one is not remembered.
         echoes.remember(Owner(0), b"long", 2..4, vec![3; TOKENS_MAX]);
         assert_eq!(echoes.find(Owner(0), texts[0].as_bytes()), []);
         assert_eq!(echoes.find(Owner(0), b"long").len(), 1);

@@ -1,4 +1,4 @@
-//! Errors of requests, in llama-server's form.
+//! Errors of requests, in llama-server's format.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::app::Longer;
 
-/// An error that a request is answered with.
+/// An error response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApiError {
     pub status: StatusCode,
@@ -45,8 +45,8 @@ impl ApiError {
         ApiError { field: Some(name.into()), ..error }
     }
 
-    /// Creates an error for a prompt that does not fit in the context, with options with which it
-    /// does.
+    /// Creates an error for a prompt that exceeds the context. It proposes options with which the
+    /// prompt fits.
     pub fn context_exceeded(tokens: usize, context: usize, longer: Option<&Longer>) -> Self {
         let with = longer.map_or("a larger context (-c)", |longer| &longer.text);
         let message = format!(
@@ -121,8 +121,8 @@ impl ApiError {
 }
 
 impl ApiError {
-    /// Returns a response with `body`. The error is attached, so that other interfaces can change
-    /// its form.
+    /// Returns a response with `body`. The error is attached, so that another interface can change
+    /// its format.
     pub fn response(self, body: Value) -> Response {
         let mut response = (self.status, Json(body)).into_response();
         if let Some(seconds) = self.retry_after {
@@ -142,7 +142,7 @@ impl From<&batch::Error> for ApiError {
                 Generate::PromptTooLong { tokens, context } => {
                     Self::context_exceeded(*tokens, *context, None)
                 }
-                // A smaller request, or a later one, may succeed.
+                // A smaller or later request may succeed.
                 Generate::Model(model::Error::PoolFull { .. } | model::Error::Memory(_)) => {
                     Self::unavailable(error)
                 }

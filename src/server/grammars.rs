@@ -1,4 +1,4 @@
-//! Grammar that constrains the answer to a request.
+//! The grammar of a request, which constrains its answer.
 
 use rope_cpu::{
     chat_answer::{ChatAnswer, Error, Origin},
@@ -145,7 +145,8 @@ fn of_one(Given { place, grammar }: &Given, app: &App) -> Result<Constraint, Api
     compiled(grammar, app)?.map_err(|e| Failure::of(place, e).into())
 }
 
-/// Adds to the limits of an answer what its conversation and the grammar of its request require.
+/// Adds the requirements of the conversation and of the request's grammar to the limits of an
+/// answer.
 ///
 /// # Errors
 /// If a grammar or the schema of a tool is invalid, or the grammar excludes the tools.
@@ -174,7 +175,7 @@ pub fn limit(
 /// Returns the error for tools whose grammar cannot be compiled. It names the tool.
 fn of_tools(error: constraint::Error, answer: &ChatAnswer, app: &App) -> ApiError {
     let mut refused = |grammar: &Grammar| match compiled(grammar, app).ok()? {
-        // The position is left out: it refers to a generated grammar.
+        // Omit the position: it refers to a generated grammar.
         Err(constraint::Error::Invalid { message, .. }) => Some(message),
         _ => None,
     };
@@ -189,7 +190,7 @@ fn of_tools(error: constraint::Error, answer: &ChatAnswer, app: &App) -> ApiErro
     .into()
 }
 
-/// Compiles a grammar when it is its turn.
+/// Compiles a grammar when its turn comes.
 ///
 /// # Errors
 /// If too many wait, or the model has no vocabulary for grammars.

@@ -1,4 +1,4 @@
-//! vLLM's and SGLang's fields: those for the form of an answer, and those without a counterpart here.
+//! Fields of vLLM and SGLang: the format of an answer, and fields that have no counterpart here.
 
 use rope_cpu::constraint::Grammar;
 use serde::Deserializer;

@@ -1,4 +1,4 @@
-//! HTTP: routes, and the checks before a request is handled.
+//! HTTP routes, and the checks before a request is handled.
 
 use std::{
     net::{Ipv4Addr, Ipv6Addr},
@@ -74,7 +74,7 @@ async fn health(_: Loaded) -> Json<Value> {
     Json(json!({ "status": "ok" }))
 }
 
-/// Answers `/livez`. Fails when the scheduler has stopped: restart the process.
+/// Answers `/livez`. It fails if the scheduler has stopped. Restart the process then.
 async fn alive(State(server): State<Arc<Server>>) -> Result<Json<Value>, ApiError> {
     match server.app().is_ok_and(|app| app.scheduler.status().ended.load(Relaxed)) {
         true => Err(ApiError::unavailable("the scheduler has ended")),
@@ -98,7 +98,7 @@ async fn wrong_method(method: Method) -> ApiError {
     ApiError { status: StatusCode::METHOD_NOT_ALLOWED, ..ApiError::invalid(message) }
 }
 
-/// Converts an error to the form of the path's interface.
+/// Converts an error to the format of the path's interface.
 async fn form_error(request: Request, next: Next) -> Response {
     let form = match request.uri().path() {
         path if path.starts_with("/v1/messages") => anthropic::error,
@@ -148,7 +148,7 @@ async fn check(
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         return Ok(response);
     }
-    // If the length is known, the body need not be read.
+    // If the length is known, check it without reading the body.
     let body_max = server.body_max();
     let length =
         headers.get(header::CONTENT_LENGTH).and_then(|text| text.to_str().ok()?.parse().ok());
@@ -179,8 +179,8 @@ fn name(host: Option<&str>) -> Option<&str> {
     (!name.is_empty() && name.len() <= 253 && name.bytes().all(valid)).then_some(name)
 }
 
-/// Returns whether a request is addressed to this server: to an address, localhost or an allowed
-/// name. This refuses pages of other names that resolve to this address (DNS rebinding).
+/// Returns whether a request is addressed to this server: by an address, localhost or an allowed
+/// name. This blocks pages of other names that resolve to this address (DNS rebinding).
 fn host_permitted(host: Option<&str>, permitted: &[String]) -> bool {
     let Some(host) = host else { return true };
     let name = match host.rsplit_once(':') {
@@ -196,14 +196,14 @@ fn host_permitted(host: Option<&str>, permitted: &[String]) -> bool {
         || permitted.iter().any(|other| other == "*" || other.eq_ignore_ascii_case(name))
 }
 
-/// Returns the owner of a request's tokens; `None` without a valid key. Takes the same time however many
-/// characters match.
+/// Returns the owner of a request's tokens; `None` without a valid key. The time does not depend on
+/// how many characters match.
 fn owner(headers: &HeaderMap, options: &Options) -> Option<Owner> {
     let keys = &options.keys;
     if keys.is_empty() {
         return Some(Owner::default());
     }
-    // Compares bytes: a key may have any characters.
+    // Compare bytes, since a key may have any characters.
     let bytes = |name: HeaderName| headers.get(name).map(HeaderValue::as_bytes);
     let bearer = bytes(header::AUTHORIZATION).and_then(|value| {
         let (scheme, key) = value.split_at_checked(b"Bearer ".len())?;

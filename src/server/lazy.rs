@@ -1,7 +1,7 @@
-//! JSON that is written to the connection piece by piece.
+//! JSON that is computed while it is written to the connection.
 //!
-//! A tree of values takes fifty times the memory of the numbers in it. A [`Lazy`] list computes each
-//! element when the client has read the ones before it.
+//! A tree of JSON values takes fifty times the memory of its numbers. A [`Lazy`] list computes an
+//! element only when the client has read the elements before it.
 
 use std::{convert::Infallible, fmt::Write, iter::once, sync::Arc};
 
@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use super::memory::Held;
 
-/// Bytes of a piece. A larger value is a piece of its own.
+/// Bytes of a piece. A larger value is a separate piece.
 const PIECE: usize = 16 << 10;
 
 /// Characters of a long text in a piece.
@@ -45,8 +45,8 @@ impl Lazy {
         Lazy::List(Box::new(items.into_iter().map(|item| (None, item))))
     }
 
-    /// Creates an object of small fields and `large` ones, which replace small ones of the same name.
-    /// A value that is not an object stays as it is.
+    /// Creates an object from small fields and `large` ones. A large field replaces a small one of
+    /// the same name. A value that is not an object stays as it is.
     pub fn object(small: Value, large: Vec<(&'static str, Lazy)>) -> Self {
         let Value::Object(small) = small else { return Lazy::Value(small) };
         let mut all: Vec<_> =
@@ -73,7 +73,8 @@ impl Lazy {
         }
     }
 
-    /// Returns the response. `held` is released when it is sent, or its connection closed.
+    /// Returns the response. `held` is released when the response is sent or the connection is
+    /// closed.
     pub fn response(self, held: Held) -> Response {
         if let Lazy::Value(value) = self {
             return Json(value).into_response();
@@ -103,7 +104,7 @@ struct Pieces {
     _held: Held,
 }
 
-/// A value that has been written in part.
+/// A partly written value.
 enum Open {
     Items { items: Items, is_first: bool, end: char },
     Text { text: Arc<str>, written: usize },

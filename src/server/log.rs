@@ -1,7 +1,7 @@
 //! The log: one line per request.
 //!
-//! The log contains no prompts and answers unless you ask for them. It also leaves out error
-//! messages, which may quote the request.
+//! The log has no prompts and answers unless you enable them. It also has no error messages, since
+//! they may quote the request.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -28,7 +28,7 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Maximum characters of a client's request identifier.
 const ID_MAX: usize = 64;
 
-/// Paths that clients poll. The log has them only at a higher level.
+/// Paths that clients poll. They are logged only at a higher level.
 const POLLED: [&str; 6] = ["/health", "/v1/health", "/livez", "/readyz", "/metrics", "/slots"];
 
 /// Status in the log when the client closed the connection before a response, as in nginx.
@@ -38,8 +38,8 @@ tokio::task_local! {
     static RECORD: Arc<Record>;
 }
 
-/// The record of a request for the log. Its line is written when the last reference is dropped:
-/// after the response's head and all answers.
+/// The log record of a request. Its line is written when the last reference is dropped: after the
+/// response's head and all answers.
 pub struct Record {
     id: String,
     method: Method,

@@ -1,6 +1,6 @@
-//! Memory of requests: their bodies, and their answers until they are sent.
+//! The memory of requests: bodies, and answers until they are sent.
 //!
-//! Bytes are counted before they are allocated, since a failed allocation ends the process.
+//! Bytes are counted before they are allocated, since a failed allocation would end the process.
 
 use std::{
     hint::black_box,
@@ -12,7 +12,7 @@ use std::{
 
 use super::error::ApiError;
 
-/// Maximum memory of all requests together in bytes, unless four bodies of maximum size need more.
+/// Maximum bytes of all requests together, unless four bodies of maximum size need more.
 const BYTES_MAX: usize = 512 << 20;
 
 /// Memory of all requests in bytes.
@@ -73,7 +73,7 @@ impl Drop for Held {
     }
 }
 
-/// Returns whether the system has `bytes` of memory now. It is asked, even though nothing uses them.
+/// Returns whether the system can provide `bytes` of memory now. Allocates them as a test.
 pub fn system_has(bytes: usize) -> bool {
     black_box(&mut Vec::<u8>::new()).try_reserve_exact(bytes).is_ok()
 }
@@ -88,7 +88,7 @@ mod tests {
         let (mut first, mut second) = (memory.hold(100), memory.hold(100));
         first.add(60).unwrap();
         assert_eq!(second.add(41).unwrap_err().status, 503);
-        // What was refused does not count.
+        // A refused reservation does not count.
         second.add(40).unwrap();
         drop(first);
         second.add(60).unwrap();

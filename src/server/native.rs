@@ -1,4 +1,4 @@
-//! llama-server's own interface.
+//! llama-server's interface.
 
 mod adapters;
 pub mod completion;

@@ -1,7 +1,7 @@
-//! Decides which web pages may send requests.
+//! Checks which web pages may send requests.
 //!
-//! A browser sends many requests of a page without asking first, and only hides the answer from the
-//! page. So requests with effects are refused early, by headers that pages cannot set.
+//! A browser sends many of a page's requests without a preflight, and only hides the answer from
+//! the page. So requests with effects are refused early, by headers that pages cannot set.
 
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
 
@@ -19,8 +19,8 @@ pub fn permitted(origin: &str, origins: &[String]) -> bool {
     })
 }
 
-/// Refuses requests of pages that are neither the server's own nor allowed. Also refuses bodies in
-/// a form that browsers send without asking first. Anyone may read public paths.
+/// Refuses requests from pages unless they are the server's pages or allowed. Also refuses bodies
+/// in formats that browsers send without a preflight. Anyone may read public paths.
 ///
 /// # Errors
 /// If it is refused.
@@ -37,7 +37,7 @@ pub fn check(
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let (origin, site) = (text(header::ORIGIN), text(SEC_FETCH_SITE));
     let foreign = match (origin, site) {
-        // The browser itself compares them, even if a proxy changes the Host header.
+        // The browser compares the origins, so a proxy may change the Host header.
         (_, Some("same-origin" | "none")) => false,
         (Some(origin), _) => {
             !permitted(origin, origins) && !is_own(origin, text(header::HOST).unwrap_or_default())

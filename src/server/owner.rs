@@ -1,5 +1,6 @@
-//! Owners of cached tokens. With several API keys, a client reuses, saves and erases only tokens of
-//! its own key: the time of an answer and `cached_tokens` would tell it what others have sent.
+//! Owners of cached tokens. With several API keys, a client can reuse, save and erase only the
+//! tokens of its key. Otherwise the time of an answer and `cached_tokens` would reveal what others
+//! have sent.
 
 use sha2::{Digest, Sha256};
 
@@ -12,7 +13,7 @@ tokio::task_local! {
 pub struct Owner(pub u64);
 
 impl Owner {
-    /// Returns the owner for an API key, the same after a restart.
+    /// Returns the owner for an API key. It stays the same after a restart.
     pub fn of_key(key: &str) -> Self {
         let hash = Sha256::new().chain_update("rope-cpu owner ").chain_update(key).finalize();
         let first = hash.first_chunk().copied().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The web page: files in memory that load nothing from elsewhere.
+//! The web page. Its files are part of the program, and load nothing from elsewhere.
 
 use std::{
     io::Write,
@@ -27,8 +27,8 @@ use super::{app::Server, error::ApiError};
 /// The folder of the page's files.
 pub const FOLDER: &str = "/page/";
 
-/// The page loads scripts, styles and images from the server only, and sends requests only to it.
-/// Text becomes elements only after sanitising.
+/// The page loads scripts, styles and images only from the server, and sends requests only to it.
+/// Text is sanitised before it becomes elements.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'; \
                       require-trusted-types-for 'script'; trusted-types dompurify";
@@ -36,7 +36,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 struct File {
     name: &'static str,
     text: &'static str,
-    /// The text in gzip, compressed for the first client that accepts it. So the program has each
+    /// The text in gzip, compressed when a client first accepts it. So the program contains each
     /// text only once.
     gzip: OnceLock<Option<Bytes>>,
 }
@@ -112,8 +112,8 @@ async fn file(
     let found = FILES.iter().find(|file| file.name == name);
     let file = found.ok_or_else(|| ApiError::not_found("File Not Found"))?;
     let gzip = if accepts_gzip(&headers) { file.gzip() } else { None };
-    // Browsers revalidate each time, and load files that another version has changed. Each encoding
-    // has its own tag.
+    // Browsers revalidate each time, so they load files that a new version has changed. Each
+    // encoding has a separate tag.
     let suffix = if gzip.is_some() { "-gzip" } else { "" };
     let tag = format!("\"{:032x}{suffix}\"", XxHash3_128::oneshot(file.text.as_bytes()));
     let known = headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());

@@ -1,7 +1,8 @@
-//! `/pdf`: the text of a PDF, for the web page. The user's own pdftotext reads it, if there is one.
+//! `/pdf`: extracts the text of a PDF for the web page, with the user's pdftotext, if it is
+//! installed.
 //!
-//! The program runs without a shell, on one PDF at a time, with limits of time and output. It gets
-//! the PDF in a temporary file, because not every pdftotext reads standard input.
+//! pdftotext runs without a shell, on one PDF at a time, with limits of time and output. It reads
+//! the PDF from a temporary file, because not every version reads standard input.
 
 use std::{
     env,
@@ -29,13 +30,13 @@ use super::{
     read::{Failure, parse},
 };
 
-/// Maximum text of a PDF in bytes, as for a file of text on the page.
+/// Maximum bytes of a PDF's text, as for a text file on the page.
 const TEXT_MAX: u64 = 8 << 20;
 
-/// Maximum time to read a PDF.
+/// Maximum time to extract a PDF's text.
 const TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Held while a PDF is being read, so that many of them cannot take all processors and memory.
+/// Held while a PDF is being read, so that several cannot take all processors and memory.
 static READING: Mutex<()> = Mutex::new(());
 
 crate::object! {
@@ -59,14 +60,14 @@ async fn pdf(State(server): State<Arc<Server>>, body: Bytes) -> Result<Json<Valu
     let data = request.data.ok_or_else(|| Failure::missing("data", "a PDF in base64"))?;
     let file = BASE64_STANDARD.decode(data).ok().filter(|file| file.starts_with(b"%PDF-"));
     let file = file.ok_or_else(|| ApiError::field("data", "a PDF in base64"))?;
-    // A thread of its own: the program may take as long as it may.
+    // A separate thread, since pdftotext may use its full time.
     let (sender, read) = oneshot::channel();
     let work = move || {
         let read = match READING.try_lock() {
             Ok(_one) => text(Command::new("pdftotext"), &file, TIME_MAX, TEXT_MAX),
             Err(_) => Err(Error::Busy),
         };
-        // A client that has gone receives nothing.
+        // Fails if the client has closed its connection.
         let _ = sender.send(read);
     };
     thread::Builder::new().name("pdf".into()).spawn(work).map_err(ApiError::unavailable)?;
@@ -74,7 +75,7 @@ async fn pdf(State(server): State<Arc<Server>>, body: Bytes) -> Result<Json<Valu
     Ok(Json(json!({ "text": text })))
 }
 
-/// A reason why a PDF has no text here.
+/// Why a PDF has no text here.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(
@@ -112,7 +113,7 @@ impl From<Error> for ApiError {
     }
 }
 
-/// Returns the text that `program` writes for a PDF. It is ended if it exceeds a limit.
+/// Returns the text that `program` writes for a PDF. Kills the program if it exceeds a limit.
 fn text(
     mut program: Command,
     pdf: &[u8],
@@ -134,11 +135,11 @@ fn text(
             Some(output) => output.take(text_max + 1).read_to_end(&mut text).map(|_| text),
             None => Ok(text),
         };
-        // Nobody receives it after the time.
+        // Fails after the time limit.
         let _ = sender.send(result);
     });
     let read = reading.map(|_| read.recv_timeout(time_max));
-    // A program that has closed its output has nothing more to do. It must not outlive the request.
+    // A program that has closed its output has finished. It must not outlive the request.
     let in_time = matches!(&read, Ok(Ok(Ok(text))) if text.len() as u64 <= text_max);
     if !in_time {
         let _ = child.kill();
@@ -163,7 +164,7 @@ impl TemporaryFile {
         let number = NEXT.fetch_add(1, Relaxed);
         let path = env::temp_dir().join(format!("rope-cpu-{}-{number}.pdf", process::id()));
         let mut options = OpenOptions::new();
-        // Never a file that somebody else has put there.
+        // Never use a file that somebody else has put there.
         options.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
@@ -184,7 +185,7 @@ impl Drop for TemporaryFile {
 mod tests {
     use super::*;
 
-    /// Returns what a script in place of pdftotext gives, with the path of its file.
+    /// Runs a script instead of pdftotext. Returns its result and the path of its file.
     fn run(script: &str, time_max: Duration) -> (Result<String, Error>, PathBuf) {
         let seen = tempfile::NamedTempFile::new().unwrap();
         let mut program = Command::new("sh");

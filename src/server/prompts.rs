@@ -1,4 +1,4 @@
-//! Reads a prompt: a text, tokens, a mixture of both, or a list of these.
+//! Parses a prompt: a text, tokens, a mixture of both, or a list of these.
 
 use rope_cpu::{
     Token,
@@ -83,7 +83,7 @@ fn prompt(name: &str, value: &Value, tokenizer: &Tokenizer<'_>) -> Result<Vec<To
     }
 }
 
-/// Returns the tokens of a list of tokens and texts. Only a text at the start adds a BOS token.
+/// Returns the tokens of a list of tokens and texts. Only a text at the start gets a BOS token.
 fn mixture(name: &str, list: &[Value], tokenizer: &Tokenizer<'_>) -> Result<Vec<Token>, ApiError> {
     let mut tokens = Vec::new();
     for (index, value) in list.iter().enumerate() {

@@ -1,11 +1,11 @@
-//! Reads requests as typed values. Fields without a type are skipped without building their values.
+//! Parses requests into typed values. Skips fields without a type, and does not build their values.
 //!
-//! serde's own errors describe Rust types. Here an error names the field as in the request, its
-//! place and the allowed values: `"messages[0].role": must be one of user, assistant, not "robot"`.
-//! `null` counts as missing.
+//! serde's errors describe Rust types. Here, an error names the field as in the request, its
+//! position and the allowed values: `"messages[0].role": must be one of user, assistant, not
+//! "robot"`. `null` counts as missing.
 //!
-//! Types are read from the text in one step, unlike in [`rope_cpu::json`]. No type here uses
-//! serde's `flatten` or `untagged`, so numbers stay whole in spite of `arbitrary_precision`.
+//! Unlike in [`rope_cpu::json`], parsing has one step. No type here uses serde's `flatten` or
+//! `untagged`, so `arbitrary_precision` does no harm.
 
 mod error;
 mod leaf;
@@ -95,7 +95,7 @@ impl<'de, T: Read> DeserializeSeed<'de> for Seed<T> {
     }
 }
 
-/// The forms of JSON that a type can be read from. Any other form is an error that shows the value.
+/// The forms of JSON that a type accepts. Any other form is an error that shows the value.
 pub trait Shape: Sized {
     /// The table of fields; empty if the type is not an object.
     const FIELDS: &'static [Entry] = &[];

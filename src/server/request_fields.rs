@@ -1,4 +1,4 @@
-//! How the server treats fields that several interfaces define and that have no effect here.
+//! How the server treats fields of several interfaces that have no effect here.
 //!
 //! The types of requests list all fields with their treatment: see [`object!`](crate::object). An
 //! unsupported field is an error if it would change an answer. Unknown fields are ignored, as in

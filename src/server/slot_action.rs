@@ -95,7 +95,7 @@ pub fn remove_incomplete(folder: &Path) {
     }
 }
 
-/// Returns whether a folder has the name of an owner's.
+/// Returns whether a folder is named like an owner's folder.
 fn folder_of_owner(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit())

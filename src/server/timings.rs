@@ -30,7 +30,7 @@ impl Streamed {
 /// Returns llama-server's `timings`.
 pub fn timings(timings: &Timings) -> Value {
     let Timings { reused, read, reading, generated, drafted, accepted, generating, .. } = *timings;
-    // The prompt's last step already gives the first token.
+    // The prompt's last step already produces the first token.
     let later = generated.saturating_sub(1);
     let mut timings = json!({
         "cache_n": reused,
@@ -67,15 +67,15 @@ pub fn progress(reading: &Reading) -> Value {
     })
 }
 
-/// Counts the tokens of a request. A prompt and its cached tokens count once, however many answers
-/// it has.
+/// Counts the tokens of a request. A prompt and its cached tokens count once, even if it has
+/// several answers.
 #[derive(Clone, Debug)]
 pub struct Usage {
     prompt: usize,
     /// The number of answers to each prompt.
     copies: usize,
-    /// Minimum of the reused tokens over the answers to each prompt: later answers also reuse what
-    /// the first one computed.
+    /// Minimum number of reused tokens over the answers to each prompt. Later answers also reuse
+    /// tokens that the first one computed.
     cached: Vec<Option<usize>>,
     generated: usize,
 }

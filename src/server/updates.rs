@@ -1,4 +1,4 @@
-//! Updates of the answers to a request.
+//! The updates of a request's answers.
 
 use std::{
     mem::take,
@@ -21,11 +21,11 @@ use tokio::{
 
 use super::{answers::size, echoes::Listener, latency::Latency, log::Record, memory::Held};
 
-/// Bytes of unread updates at which the answers to a request pause.
+/// The answers to a request pause when this many bytes of updates are unread.
 const UNREAD_MAX: usize = 256 << 10;
 
-/// Updates of all answers to a request, with the index of the answer. Each passes through the log's
-/// record and the metrics.
+/// Updates of all answers to a request, with the index of the answer. Each update also goes to the
+/// log record and the metrics.
 pub struct Updates {
     receiver: UnboundedReceiver<(usize, Update)>,
     record: Option<Arc<Record>>,
@@ -39,9 +39,10 @@ pub struct Updates {
     listener: Option<Listener>,
     /// The text and the tokens of each answer, if there is a listener.
     heard: Vec<(String, Vec<Token>)>,
-    /// The end of an answer, until it is remembered. The client may send it back at once.
+    /// The end of an answer, held back until the answer is remembered, since the client may send it
+    /// back immediately.
     ended: Option<(JoinHandle<()>, (usize, Update))>,
-    /// Bytes of the updates that were sent, but not received.
+    /// Bytes of updates that were sent but not received yet.
     unread: Arc<AtomicUsize>,
     /// The memory of the prompts.
     _held: Held,
@@ -106,7 +107,7 @@ impl Updates {
         (updates, replies)
     }
 
-    /// Sets who remembers the answers.
+    /// Sets the listener that remembers the answers.
     pub fn heard_by(self, listener: Option<Listener>) -> Self {
         Updates { listener, ..self }
     }
@@ -123,14 +124,14 @@ impl Updates {
                 None => return Some((index, update)),
             }
         }
-        // It stays in its place while it is awaited, since the caller may drop this future.
+        // Keep it in place while waiting, since the caller may drop this future.
         if let Some((remembering, _)) = &mut self.ended {
             let _ = remembering.await;
         }
         self.ended.take().map(|(_, update)| update)
     }
 
-    /// Collects an answer, and starts to remember it at its end.
+    /// Collects an answer. At its end, starts to remember it.
     fn hear(&mut self, index: usize, update: &Update) -> Option<JoinHandle<()>> {
         let listener = self.listener.as_ref()?;
         let (text, tokens) = self.heard.get_mut(index)?;
@@ -157,7 +158,7 @@ impl Updates {
             let now = generated.timings;
             match before.generated {
                 0 => self.latency.first_token(self.arrived.elapsed()),
-                // Measured by the scheduler, so a slow client makes no difference.
+                // The scheduler measures it, so a slow client makes no difference.
                 _ => self.latency.next_token(now.generating.saturating_sub(before.generating)),
             }
             *before = now;

@@ -1,5 +1,5 @@
 //! Removes parts of prompts that clients change at each request. A change near the start of a
-//! prompt makes the cache useless for everything after it.
+//! prompt makes the cache useless for all text after it.
 //!
 //! | name | where | what |
 //! |---|---|---|
@@ -12,13 +12,13 @@ use tracing::info;
 /// The start of Claude Code's billing header.
 const BILLING: &str = "x-anthropic-billing-header:";
 
-/// Marks around the number of tokens left, which some agents add to each turn.
+/// The markers around the number of tokens left. Some agents add it to each turn.
 const TOKENS_LEFT: [&str; 2] = ["<total_tokens>", "</total_tokens>"];
 
-/// Maximum bytes between [`TOKENS_LEFT`]. A longer text is not a number of tokens.
+/// Maximum bytes between [`TOKENS_LEFT`]. Longer text is not a number of tokens.
 const TOKENS_LEFT_MAX: usize = 64;
 
-/// Removes the volatile parts of messages, and writes their names to the log.
+/// Removes the volatile parts of messages, and logs their names.
 pub fn remove(messages: &mut [Message]) {
     let (mut headers, mut markers) = (0, 0);
     for message in messages {
@@ -52,8 +52,8 @@ fn billing_header(text: &str) -> Option<usize> {
     Some(text.len() - rest.trim_start().len())
 }
 
-/// Removes the numbers of tokens left in one pass, and returns how many there were. Text that joins
-/// to another marker stays.
+/// Removes the numbers of tokens left in one pass. Returns how many there were. If the remaining
+/// text forms another marker, it stays.
 fn remove_tokens_left(text: &mut String) -> usize {
     let [open, close] = TOKENS_LEFT;
     let (mut kept, mut done, mut markers) = (String::new(), 0, 0);
@@ -106,14 +106,15 @@ mod tests {
         let long = format!("<total_tokens>{}</total_tokens>", "x".repeat(TOKENS_LEFT_MAX + 1));
         assert_eq!(removed("user", &format!("{long}{left}")), long);
         assert_eq!(removed("user", "<total_tokens>1"), "<total_tokens>1");
-        // The limit lies within a character.
+        // The limit is in the middle of a character.
         let cut = format!("<total_tokens>{}é", "x".repeat(TOKENS_LEFT_MAX + 14));
         assert_eq!(removed("user", &cut), cut);
         let joined = "<total_<total_tokens>1</total_tokens>tokens>2</total_tokens>";
         assert_eq!(removed("user", joined), "<total_tokens>2</total_tokens>");
     }
 
-    /// A search that looks further than a marker, or starts again after one, takes minutes here.
+    /// If the search looked further than a marker, or started again after one, this would take
+    /// minutes.
     #[test]
     fn long_texts_of_markers_take_one_pass() {
         let [open, close] = TOKENS_LEFT;

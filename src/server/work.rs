@@ -1,8 +1,8 @@
-//! Threads for the work before the first token: parsing, templates, tokens, grammars.
+//! Threads for the work before the first token: parsing, templates, tokenization, grammars.
 //!
-//! Request handlers run on these threads. The threads of connections never wait for them, so
-//! `/health` and streams respond under any load. Large requests have a thread of their own, so small
-//! ones do not wait for them.
+//! Request handlers run on these threads. Connection threads never wait for them, so `/health` and
+//! streams respond under any load. Large requests have a separate thread, so that small requests do
+//! not wait for them.
 
 use std::{future::Future, io, sync::Arc};
 
@@ -20,15 +20,15 @@ use tokio::{
 
 use super::{app::Server, error::ApiError, log::Record, memory, owner::Owner};
 
-/// Number of threads for small requests. Work that waits for one uses no CPU time.
+/// The number of threads for small requests. A task that waits uses no CPU time.
 const SMALL_THREADS: usize = 2;
 
 /// Maximum body of a small request in bytes.
 const SMALL_MAX: usize = 64 << 10;
 
-/// Bound of the memory that a large request needs before its answer, in bytes per byte of its body:
-/// a text of spaces has 64 bytes of candidates for merges, twice while their list grows, and 144
-/// bytes of symbols per space.
+/// Upper bound on the memory of a large request before its answer, in bytes per byte of its body.
+/// The worst case is a text of spaces: each has 64 bytes of merge candidates, twice while the list
+/// grows, and 144 bytes of symbols.
 const MEMORY_FACTOR: usize = 320;
 
 tokio::task_local! {
@@ -36,7 +36,7 @@ tokio::task_local! {
     static CONNECTIONS: Handle;
 }
 
-/// The threads.
+/// The threads that handle requests.
 pub struct Work {
     small: Option<Runtime>,
     large: Option<Runtime>,
@@ -77,7 +77,7 @@ impl Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        // Does not wait for running work.
+        // Does not wait for running tasks.
         let all = [self.small.take(), self.large.take()];
         all.into_iter().flatten().for_each(Runtime::shutdown_background);
     }
@@ -103,8 +103,9 @@ pub async fn handle(State(server): State<Arc<Server>>, request: Request, next: N
     server.work.run(bytes, handled).await.unwrap_or_else(IntoResponse::into_response)
 }
 
-/// Checks that the system has the memory that a large request needs. No other large one takes it
-/// meanwhile. Without memory for a list, the process would end.
+/// Checks that the system has the memory for a large request. Only one large request runs at a
+/// time, so none takes the memory in between. If a list could not be allocated, the process would
+/// end.
 ///
 /// # Errors
 /// If the system refuses it.

@@ -10,7 +10,7 @@ use crate::server::{
     read::{Failure, Read, Shape, elements, of_value},
 };
 
-/// Roles of messages. Anthropic's own API has no system messages: their text is in a field.
+/// Roles of messages. Anthropic's API has no system messages: their text is in a field.
 const ROLES: [Role; 3] = [Role::User, Role::Assistant, Role::System];
 
 /// A string, or the texts of a list of text blocks.
@@ -89,7 +89,7 @@ impl Read for GivenMessage {
 }
 
 impl MessageFields {
-    /// Tool results become separate messages. They follow the calls, so they come first.
+    /// Tool results become separate messages. They answer earlier calls, so they come first.
     fn message(self) -> Result<GivenMessage, Failure> {
         let role = role(self.role.as_deref(), &ROLES)?;
         let content = self.content;
@@ -218,7 +218,7 @@ impl BlockFields {
         match self.kind.as_deref().unwrap_or_default() {
             "text" => required("text", self.text).map(Block::Text),
             "document" => self.document().map(Block::Text),
-            // Encrypted: only Anthropic's models can read it.
+            // Encrypted, so only Anthropic's models can read it.
             "redacted_thinking" => Ok(Block::Skipped),
             kind if of_server(kind) => {
                 warn!(target: "tools", kind, "skipped: a block of a tool that does not run on the client");

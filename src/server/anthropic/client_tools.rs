@@ -1,4 +1,5 @@
-//! Tools that the client runs and Anthropic defines by a type. The model sees them as functions.
+//! Tools that Anthropic defines by type and that run on the client. The model sees them as
+//! functions.
 //!
 //! The schemas are from Anthropic's documentation of the bash, text editor, memory and computer
 //! tools.
@@ -43,7 +44,7 @@ fn memory() -> Value {
     edits(&commands, Value::Object(paths.into_iter().collect()), &[])
 }
 
-/// Returns the schema of commands on files, with additional properties.
+/// Returns the schema of commands on files. `further` are additional properties.
 fn edits(commands: &[&str], further: Value, required: &[&str]) -> Value {
     let required = [&["command"][..], required].concat();
     let mut schema = json!({

@@ -80,7 +80,7 @@ impl Messages {
 
     fn usage(&self, cached: usize, generated: usize) -> Value {
         let read = self.prompt_tokens - cached;
-        // The cache keeps every token, even if the request does not ask for it.
+        // The cache keeps every token, whether or not the request asks for it.
         let (written, other) = if self.writes_cache { (read, 0) } else { (0, read) };
         json!({
             "cache_creation_input_tokens": written,
@@ -122,7 +122,7 @@ impl Messages {
                 }
                 (Step::End, kind) => {
                     if *kind == Kind::Reasoning {
-                        // Clients expect a signature, and send it back.
+                        // Clients expect a signature, and return it.
                         let signature = json!({ "type": "signature_delta", "signature": "" });
                         event("content_block_delta", "delta", signature);
                     }
@@ -153,7 +153,7 @@ impl Form for Messages {
                 events.push(json!({
                     "type": "message_delta",
                     "delta": { "stop_reason": stop_reason, "stop_sequence": stop_sequence },
-                    // All counts, because LangChain reads them here.
+                    // All counts, since LangChain reads them here.
                     "usage": self.usage(outcome.timings.reused, outcome.timings.generated),
                 }));
                 events.push(json!({ "type": "message_stop" }));
@@ -172,7 +172,7 @@ impl Form for Messages {
     }
 }
 
-/// Returns a block, with or without its text.
+/// Returns a block. Without `whole`, its text is empty.
 fn content(block: &Block, whole: bool) -> Value {
     let text = if whole { block.text.as_str() } else { "" };
     match &block.kind {

@@ -95,8 +95,8 @@ impl Read for Format {
 }
 
 impl Messages {
-    /// Returns whether the request asks to cache its prompt: in its own field, or in a block of
-    /// messages, system message or tools.
+    /// Returns whether the request asks to cache its prompt, in a field of the request, or of a
+    /// block in its messages, system message or tools.
     pub fn writes_cache(&self) -> bool {
         self.cache_control.is_some()
             || self.system.as_ref().is_some_and(|system| system.is_marked)

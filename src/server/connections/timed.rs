@@ -1,4 +1,4 @@
-//! The bytes of a connection, with a limit on the time for which its client reads nothing.
+//! A connection with a limit on the time in which its client reads nothing.
 
 use std::{
     io::{self, IoSlice},
@@ -14,8 +14,8 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// A connection that fails a write when the client reads nothing for `timeout`. It shares the stream
-/// with what watches the client.
+/// A connection whose write fails if the client reads nothing for `timeout`. It shares the stream
+/// with the code that watches the client.
 pub struct Timed {
     stream: Arc<TcpStream>,
     timeout: Duration,
@@ -97,7 +97,7 @@ impl AsyncWrite for Timed {
     }
 }
 
-/// Returns whether the system was not ready after all.
+/// Returns whether the system was not ready.
 fn is_pending<T>(result: &io::Result<T>) -> bool {
     result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }

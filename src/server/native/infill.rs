@@ -1,4 +1,4 @@
-//! `/infill`: fills the gap in a text, mostly code.
+//! `/infill`: fills a gap in a text, usually code.
 
 use axum::{body::Bytes, response::Response};
 use rope_cpu::{
@@ -61,7 +61,7 @@ pub async fn infill(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiErr
     let prompt = fields.prompt.as_deref().unwrap_or_default();
     let gap = gap(tokenizer, marks, prefix, prompt, suffix);
     let mut prompt = further_texts(&fields.input_extra, tokenizer, marks)?;
-    // Additional texts that do not fit lose their start: the last ones matter most.
+    // If additional texts do not fit, cut their start: the last ones are most relevant.
     let answer = fields.completion.shared.n_predict.and_then(Whole::count);
     let room = app.context.saturating_sub(gap.len().saturating_add(answer.unwrap_or(0)) + 1);
     prompt.drain(..prompt.len().saturating_sub(room));

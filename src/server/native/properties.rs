@@ -1,4 +1,4 @@
-//! `/props`: what the server is and what it does by default.
+//! `/props`: describes the server, its model and its defaults.
 
 use axum::Json;
 use serde_json::{Value, json};

@@ -19,7 +19,8 @@ use crate::server::{
     timings::timings,
 };
 
-/// Answers `GET /slots`. Texts are not shown, and of other keys' slots only whether they are in use.
+/// Answers `GET /slots`. Never shows texts. For slots of other keys, shows only whether they are in
+/// use.
 pub async fn slots(
     Loaded(app): Loaded,
     Query(query): Query<HashMap<String, String>>,
@@ -33,7 +34,7 @@ pub async fn slots(
     }
     let owner = Owner::current();
     let slots = state.slots.into_iter().enumerate().map(|(id, slot)| {
-        // Whether it is in use may be known of another key's slot.
+        // Other keys may know whether the slot is in use.
         let slot = match slot.owner == owner.0 {
             true => slot,
             false => SlotState { busy: slot.busy, ..SlotState::default() },

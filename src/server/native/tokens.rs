@@ -1,6 +1,6 @@
 //! `/tokenize`, `/detokenize`, `/tokenizer_info` and `/apply-template`.
 //!
-//! vLLM also has the first three, with other names for fields. lm-evaluation-harness counts tokens
+//! vLLM has the first three as well, with other field names. lm-evaluation-harness counts tokens
 //! with them.
 
 use std::sync::Arc;

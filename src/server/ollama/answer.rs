@@ -204,7 +204,7 @@ fn line(app: &App, place: Place, done: bool) -> Value {
     json!({ "model": app.alias, "created_at": now(), name: empty, "done": done })
 }
 
-/// Returns the answer to a request without a prompt: clients send one to load or unload a model.
+/// Answers a request without a prompt. Clients send it to load or unload a model.
 fn loaded(app: &App, place: Place, request: &Ollama) -> Response {
     let keep_alive = request.fields.keep_alive.as_ref();
     let unload = keep_alive.and_then(Value::as_f64) == Some(0.0);

@@ -1,4 +1,4 @@
-//! `/api/tags`, `/api/ps` and `/api/show`: the one model.
+//! `/api/tags`, `/api/ps` and `/api/show` describe the server's model.
 
 use std::fmt::Write;
 
@@ -88,8 +88,8 @@ fn details(app: &App) -> Value {
     })
 }
 
-/// Returns an identifier of the model in the form of a digest. It covers the name and size: reading
-/// the whole file would take long.
+/// Returns an identifier of the model that looks like a digest. It is a hash of the name and size:
+/// reading the whole file would take too long.
 fn digest(app: &App) -> String {
     let name = format!("{} {}", app.alias, app.model.weights_bytes());
     Sha256::digest(name).iter().fold(String::new(), |mut text, byte| {

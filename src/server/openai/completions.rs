@@ -125,8 +125,8 @@ pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, A
     Ok(Lazy::object(body, vec![("choices", Lazy::list(choices))]).response(held))
 }
 
-/// Returns the indices of the best `copies` of each `tried` answers to one prompt, the most likely
-/// first. If all are returned, they keep their order.
+/// Returns the indices of the `copies` best answers among each `tried` answers to a prompt, most
+/// likely first. If all are returned, they stay in order.
 fn best(answers: &[Arc<Collected>], tried: usize, copies: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..answers.len()).collect();
     if tried == copies {
@@ -174,7 +174,7 @@ impl Completions {
         let (Some(prompt), Ok(tokenizer)) = (self.prompts.get(index), self.app.tokenizer()) else {
             return String::new();
         };
-        // A character may take several tokens.
+        // A character may consist of several tokens.
         let pieces = prompt.iter().map(|token| tokenizer.piece(*token, true));
         let bytes: Vec<u8> = pieces.flat_map(Cow::into_owned).collect();
         String::from_utf8_lossy(&bytes).into_owned()
@@ -195,8 +195,8 @@ impl Completions {
         Lazy::object(choice, vec![("logprobs", logprobs)])
     }
 
-    /// Returns the probabilities of an answer's tokens, at the start after the first token of a prompt
-    /// that the answer repeats.
+    /// Returns the probabilities of an answer's tokens. If the answer repeats the prompt, they
+    /// start after the prompt's first token.
     fn logprobs(&self, index: usize, answer: Arc<Collected>, at_start: bool) -> Logprobs {
         let prompt = self.prompts.get(index).filter(|_| at_start);
         Logprobs {

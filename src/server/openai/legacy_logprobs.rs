@@ -1,4 +1,4 @@
-//! The probabilities of `/v1/completions`: a list for each property of a token.
+//! The probabilities of `/v1/completions`: one list for each property of a token.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use crate::server::{answers::Collected, app::App, lazy::Lazy, probabilities::to_
 /// The probabilities of consecutive tokens.
 #[derive(Clone)]
 pub struct Logprobs {
-    /// The first token of a prompt, which nothing predicts.
+    /// The first token of a prompt, which has no probability.
     pub first: Option<Token>,
-    /// The answer with the other tokens: first those of its prompt.
+    /// The answer with the other tokens, starting with the tokens of its prompt.
     pub answer: Arc<Collected>,
     /// The characters before the first token.
     pub offset: usize,
@@ -71,7 +71,7 @@ impl Logprobs {
         usize::from(self.first.is_some()) + of_prompt.len() + probabilities.len()
     }
 
-    /// Returns a token, and its probabilities unless nothing predicts it.
+    /// Returns a token with its probabilities; `None` for the first token of a prompt.
     fn entry(&self, index: usize) -> (Token, Option<&Probabilities>) {
         let Collected { of_prompt, probabilities, .. } = &*self.answer;
         let index = match (self.first, index) {
@@ -86,7 +86,7 @@ impl Logprobs {
     fn top(&self, probabilities: Option<&Probabilities>) -> Value {
         let Some(probabilities) = probabilities else { return Value::Null };
         let mut all = Map::new();
-        // Of tokens with the same text, the likeliest has the entry.
+        // If several tokens have the same text, the most likely one gets the entry.
         for likelihood in &probabilities.top {
             all.entry(self.text(likelihood.token)).or_insert(json!(likelihood.value));
         }

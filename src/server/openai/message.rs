@@ -1,4 +1,4 @@
-//! The messages of answers in chat completions: whole, or as the deltas of a stream.
+//! Messages of chat completions: whole, or as the deltas of a stream.
 
 use rope_cpu::generate::End;
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ impl Calls {
         message
     }
 
-    /// Returns what a change to the blocks adds to the message.
+    /// Returns the delta of the message for a change of the blocks.
     pub fn delta(&self, blocks: &[Block], change: Change) -> Option<Value> {
         let block = &blocks[change.block];
         let index = || calls(&blocks[..change.block]).count();
@@ -54,7 +54,7 @@ impl Calls {
             (Kind::Call { .. }, Step::More(text)) if self.of_functions => {
                 Some(json!({ "function_call": { "arguments": text } }))
             }
-            // The text of a custom tool is complete only with its arguments.
+            // A custom tool's text is known only once its arguments are complete.
             (Kind::Call { name, .. }, Step::Begin | Step::More(_)) if self.is_custom(name) => None,
             (Kind::Call { id, name }, Step::End) if self.is_custom(name) => {
                 Some(begun(self.call(id, name, block)))

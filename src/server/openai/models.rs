@@ -1,4 +1,4 @@
-//! `/v1/models`: lists the one model.
+//! `/v1/models`: lists the server's model.
 
 use axum::{Json, extract::Path};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::server::{
 
 /// Answers `GET /v1/models`.
 pub async fn models(Loaded(app): Loaded) -> Result<Json<Value>, ApiError> {
-    // Codex reads `models` in its own form. If it is empty, Codex keeps its settings.
+    // Codex reads `models` in a special format. If the list is empty, Codex keeps its settings.
     Ok(Json(json!({ "object": "list", "data": [entry(&app)], "models": [] })))
 }
 

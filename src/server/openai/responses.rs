@@ -199,7 +199,7 @@ impl Responses {
                     event("reasoning_text.delta", "delta", text.into());
                 }
                 (Step::More(text), Kind::Call { name, .. }) => {
-                    // The text of other tools is complete only with their arguments.
+                    // Another tool's text is known only once its arguments are complete.
                     if self.declared.origin(name).kind == tools::Kind::Function {
                         event("function_call_arguments.delta", "delta", text.into());
                     }

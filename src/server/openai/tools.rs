@@ -1,6 +1,6 @@
 //! Tools that are not plain functions: namespaces of functions, free-form (custom) tools, and the
 //! client's shell. The model sees each as a function. Its calls are converted back to the client's
-//! form.
+//! format.
 //!
 //! | declared | the model calls | the client gets |
 //! |---|---|---|
@@ -8,8 +8,8 @@
 //! | `custom` `c` | `c` with `{"input": TEXT}` | a custom call with `input: TEXT` |
 //! | `local_shell` | `local_shell` with `{"command": [...]}` | a shell call with this command |
 //!
-//! Tools that run on OpenAI's servers, such as `web_search`, are skipped with a line in the log:
-//! the model cannot call them.
+//! Tools that run on OpenAI's servers, such as `web_search`, are skipped and logged: the model
+//! cannot call them.
 
 use std::collections::HashMap;
 
@@ -216,8 +216,8 @@ pub fn custom_arguments(input: &str) -> String {
     json!({ INPUT: input }).to_string()
 }
 
-/// Returns the text of a call to a custom tool; if the call is cut, the text so far. Arguments of
-/// another form are used as the text.
+/// Returns the text of a call to a custom tool. If the call is truncated, returns the text so far.
+/// If the arguments have another format, they are the text.
 pub fn custom_input(arguments: &str, is_cut: bool) -> String {
     let parsed = rope_cpu::json::parse::<Map<String, Value>>(arguments).unwrap_or_default();
     match parsed.get(INPUT) {
@@ -227,7 +227,7 @@ pub fn custom_input(arguments: &str, is_cut: bool) -> String {
     }
 }
 
-/// Returns the text in arguments that end within it.
+/// Returns the text in truncated arguments.
 fn cut_input(arguments: &str) -> String {
     let name = format!("\"{INPUT}\"");
     let mut before = ["{", &name, ":", "\""].into_iter();

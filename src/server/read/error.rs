@@ -1,4 +1,4 @@
-//! Errors of reading, with the place of the wrong value.
+//! Errors of parsing, with the position of the wrong value.
 
 use std::fmt::Display;
 
@@ -8,8 +8,8 @@ use serde_path_to_error::Path;
 
 use crate::server::{error::ApiError, fields::shown};
 
-/// Separates the parts of a failure while serde passes it on. No message contains it: values are
-/// shown as JSON, which escapes it.
+/// Separates the parts of a failure while serde passes it on. Messages never contain it: they show
+/// values as JSON, which escapes it.
 const MARK: char = '\u{1}';
 
 /// An error in a value, with its place.
@@ -62,7 +62,7 @@ impl Failure {
         let position = format!(" at line {} column {}", error.line(), error.column());
         let text = text.strip_suffix(&position).unwrap_or(&text);
         match text.strip_prefix(MARK).and_then(|text| text.split_once(MARK)) {
-            // An error of serde's own.
+            // An error from serde.
             None => {
                 match text.strip_prefix("invalid type: ").and_then(|t| t.split_once(", expected "))
                 {

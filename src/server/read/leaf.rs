@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::{Entry, Failure, Read, Shape, elements};
 use crate::server::fields::whole_number;
 
-/// Reads a small value through a [`Value`], so that errors can show it.
+/// Parses a small value through a [`Value`], so that errors can show it.
 fn leaf<'de, T, D: Deserializer<'de>>(
     deserializer: D,
     expected: &str,

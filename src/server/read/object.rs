@@ -1,4 +1,4 @@
-//! Objects: types with fields read by name, and the table of these fields.
+//! Objects: types with fields, and the table of these fields.
 
 use serde::{
     Deserialize, Deserializer,
@@ -23,7 +23,7 @@ pub enum Treatment {
     Refused(&'static str, &'static [&'static str]),
 }
 
-/// A field in the table of an object's fields.
+/// A row in the table of an object's fields.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(test), allow(dead_code, reason = "docs/fields.md is written by a test"))]
 pub struct Entry {

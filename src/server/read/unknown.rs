@@ -1,4 +1,4 @@
-//! Fields that no type here has.
+//! Logs unknown fields.
 
 use std::{
     collections::BTreeSet,
@@ -7,7 +7,7 @@ use std::{
 
 use tracing::info;
 
-/// Maximum names that are remembered. Beyond them, no further name is logged.
+/// Maximum names to remember. After that, no more names are logged.
 const NAMES_MAX: usize = 256;
 
 /// Maximum bytes of a logged name.

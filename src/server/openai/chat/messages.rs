@@ -17,7 +17,7 @@ pub fn turns(messages: Vec<ChatMessage>) -> Vec<Turn> {
         let ChatMessage { mut turn, legacy } = message;
         match (legacy, turn.message.tool_calls.first_mut()) {
             (Some(Legacy::Call), Some(call)) => {
-                // The same in every request of a conversation, so that its prompts share a prefix.
+                // The same in every request of a conversation, so that the prompts share a prefix.
                 last_call = call_id(index as u64);
                 call.id = last_call.clone();
             }
@@ -36,7 +36,7 @@ pub struct ChatMessage {
     legacy: Option<Legacy>,
 }
 
-/// A part of the older form, with functions instead of tools.
+/// The part of the older API that a message uses, with functions instead of tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Legacy {
     /// `function_call`.

@@ -11,7 +11,7 @@ use crate::server::{
     read::{Failure, Read, Shape, elements},
 };
 
-/// Adds an item to the messages. The model's consecutive items become one message.
+/// Adds an item to the messages. Consecutive items of the model become one message.
 pub fn add(turns: &mut Vec<Turn>, declared: &mut Declared, item: Item) {
     match item {
         Item::Message(role, content) => {
@@ -84,7 +84,7 @@ pub enum Item {
     /// Additional tools.
     Tools(Vec<Declaration>),
     /// An item that the model cannot use, such as a call of a tool on OpenAI's servers. Clients
-    /// also keep items of their own in a conversation.
+    /// also keep private items in a conversation.
     Skipped,
 }
 
@@ -186,7 +186,7 @@ impl ItemFields {
         Ok(Item::Call(ToolCall { id: self.call_id()?, name, arguments }))
     }
 
-    /// Returns the identifier of a call. Items of shells may have only their own.
+    /// Returns the identifier of a call. A shell's item may have only the item's identifier.
     fn call_id(&self) -> Result<String, Failure> {
         let is_shell = self.kind.as_deref().is_some_and(|kind| kind.starts_with(LOCAL_SHELL));
         let own = self.id.clone().filter(|_| is_shell);

@@ -143,7 +143,7 @@ impl Responses {
                 for item in items {
                     add(&mut turns, &mut declared, item);
                 }
-                // A client's probe may have instructions only.
+                // A client's probe may have only instructions.
                 if turns.is_empty() {
                     let expected = "a list of at least one item that the model can use";
                     return Err(Failure::of("input", format_args!("must be {expected}")).into());
@@ -195,7 +195,7 @@ fn allowed(choice: &Value) -> Result<ToolChoice, Failure> {
         "required" => true,
         other => return Err(Failure::unless_one_of("mode", "auto or required", Some(other))),
     };
-    // A tool that does not run on the client cannot be called, whether it is allowed or not.
+    // A tool that does not run on the client cannot be called, allowed or not.
     let names = tools.iter().filter_map(|tool| chosen(tool).ok()).collect();
     Ok(ToolChoice::Among { names, required })
 }
