@@ -1,5 +1,4 @@
-//! Activations rounded to 8 bits, the second factor of products with quantized weights of every
-//! format.
+//! Activations rounded to 8 bits, for products with quantized weights of any format.
 
 use std::array::from_fn;
 
@@ -24,7 +23,7 @@ pub struct Span {
     pub sums: [[f32; 8]; 3],
 }
 
-/// The part of a group that has one scale in a format of weights.
+/// A part of a group with one scale, in some format of weights.
 #[derive(Clone, Copy)]
 pub enum GroupPart {
     /// The first 16 weights.
@@ -40,9 +39,20 @@ pub fn spans_for(columns: usize) -> usize {
     columns.div_ceil(SPAN)
 }
 
-/// Rounds `x` (columns) to `out` ([`spans_for`] columns). The last span is padded with zeros. The
+/// Rounds `x` (columns) to `out` ([`spans_for`] columns), and pads the last span with zeros. The
 /// scale of a group is its largest magnitude / 127, so the error of an activation is at most half
-/// of that.
+/// the scale.
+///
+/// ```
+/// use bytemuck::Zeroable;
+/// use rope_cpu_kernels::{Cpu, activations::{Span, quantize, spans_for}};
+///
+/// let x = [0.5, 1.0, 0.0];
+/// let mut spans = vec![Span::zeroed(); spans_for(x.len())];
+/// quantize(Cpu::best(), &x, &mut spans);
+/// assert_eq!(spans[0].quants[0][..3], [64, 127, 0]);
+/// assert_eq!(spans[0].scale[0], 1.0 / 127.0);
+/// ```
 pub fn quantize(cpu: Cpu, x: &[f32], out: &mut [Span]) {
     assert_eq!(out.len(), spans_for(x.len()));
     cpu.call(Quantize { x, out });

@@ -1,8 +1,8 @@
 //! Arrays of vectors.
 //!
-//! The closures of `std::array::from_fn` and `<[T; N]>::map` are not always inlined, and code that
-//! is not inlined into a kernel is compiled without its instruction set: each vector operation
-//! becomes a call. For arrays of plain numbers the functions of `std` are as good, and often
+//! The closures of `std::array::from_fn` and `<[T; N]>::map` are not always inlined. Code that is
+//! not inlined into a kernel is compiled without its instruction set, so each vector operation
+//! becomes a call. For arrays of plain numbers, the functions of `std` are as good, and often
 //! better.
 
 /// Returns `[f(0), f(1), ...]`.

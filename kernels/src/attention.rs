@@ -13,25 +13,25 @@
 //! (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax".) Partials over
 //! different pages can be merged, so a long cache can be split among threads.
 //!
-//! Queries that attend to the same keys (a group of query heads, for neighbouring tokens) are
-//! computed together. In [`Regime::Few`], rows of the cache are used as they are stored (`few`). In
-//! [`Regime::Many`], rows are unpacked once and multiplied by tiles (`many`). With a floating-point
-//! cache, scores are computed in single precision; for quantized keys, queries are rounded to 8
-//! bits, as activations are for quantized weights. Values are weighted in single precision. Many
-//! queries can be computed in 8 bits ([`attend_in_eight_bits`]), if there are enough of them to
-//! make rounding keys and values worth it.
+//! Queries that attend to the same keys are computed together: a group of query heads, for
+//! neighbouring tokens. In [`Regime::Few`], rows of the cache are used as stored (`few`). In
+//! [`Regime::Many`], rows are unpacked once and multiplied by tiles (`many`).
 //!
-//! Keys that are stored before rotation are rotated when they are used ([`Rotation`]), in single
-//! precision for every cache type. Keys can be stored without their bias. It is then added when
-//! they are used, or as its own part of the scores of a few queries (`bias`).
+//! With a floating-point cache, scores are computed in single precision. For quantized keys,
+//! queries are rounded to 8 bits, like activations for quantized weights. Values are weighted in
+//! single precision. Many queries can also be computed in 8 bits ([`attend_in_eight_bits`]), if
+//! there are enough of them to make rounding keys and values worthwhile.
 //!
-//! Rows of some cache types are mixed before they are rounded ([`CacheType::is_mixed`]): multiplied
-//! by a Hadamard matrix. Keys that rotate when they are used are not, since multiplying these back
-//! would take longer than all else. Queries are also mixed where scores are computed from the
-//! integers of mixed keys, and so are the results of mixed values.
+//! Raw keys, which are stored before rotation, are rotated when they are used ([`Rotation`]), in
+//! single precision for every cache type. Keys can also be stored without their bias. The bias is
+//! then added when they are used, or as a separate part of the scores of a few queries (`bias`).
 //!
-//! Attention to a part of the keys estimates from summaries which blocks of them matter
-//! (`summary`).
+//! Rows of some cache types are mixed before rounding, which means multiplied by a Hadamard matrix
+//! ([`CacheType::is_mixed`]). Raw keys are not mixed, since undoing this would take longer than
+//! everything else. If scores are computed from the integers of mixed keys, queries are mixed as
+//! well. The results of mixed values are mixed back.
+//!
+//! Attention to only some blocks of keys chooses these blocks by summaries (`summary`).
 
 mod arcs;
 mod bias;
@@ -73,8 +73,8 @@ use crate::{
 /// The number of positions of a page.
 pub const PAGE: usize = 256;
 
-/// The keys or values in a page, of one KV head or of several neighbouring ones. A row holds one
-/// head's key or value at one position.
+/// The keys or values of a page, for one KV head or several neighbouring heads. A row is one head's
+/// key or value at one position.
 #[derive(Clone, Copy)]
 pub struct CacheRows<'a> {
     /// The format of the rows.
@@ -83,10 +83,11 @@ pub struct CacheRows<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Queries that attend to the same keys, or equally many queries for each of several KV heads.
+/// Queries that attend to the same keys. With several KV heads, each has the same number of
+/// queries.
 pub struct Queries<'a> {
-    /// (heads, queries, dim), scaled by 1 / sqrt(head_dim) or the scale of the model. They are mixed
-    /// in place if scores are computed from the integers of mixed keys.
+    /// (heads, queries, dim), scaled by 1 / sqrt(head_dim) or the model's scale. They are mixed in
+    /// place if scores are computed from the integers of mixed keys.
     pub queries: &'a mut [f32],
     /// The order of the sums.
     pub regime: Regime,
@@ -97,8 +98,8 @@ pub struct Queries<'a> {
     /// The number of values of a head, including zeros that pad it to a multiple of
     /// [`cache::UNIT`].
     pub dim: usize,
-    /// The first element of a row of values that is summed, a multiple of [`cache::UNIT`]: more than
-    /// 0 if rows hold keys and values together, and values are their last elements.
+    /// The first element of a row of values to sum, a multiple of [`cache::UNIT`]. It is above 0 if
+    /// rows hold keys and values together; the values are then their last elements.
     pub values_from: usize,
     /// The limit `cap` of scores, which become `cap * tanh(score / cap)` (Gemma 2).
     pub soft_cap: Option<f32>,
@@ -115,9 +116,9 @@ pub struct Scratch {
     /// Scores, then probabilities. A few queries: (queries, PAGE). Many: (queries / 16, PAGE),
     /// where lanes are queries.
     scores: Vec<Lanes>,
-    /// Rows of the cache as floats: (PAGE, dim). A few queries use only the first rows: for
-    /// keys that are not read unit by unit ([`Rotation::is_by_units`]), transposed keys, and products
-    /// with biases.
+    /// Rows of the cache as floats: (PAGE, dim). A few queries use only the first rows: for keys
+    /// that are not rotated unit by unit ([`Rotation::is_by_units`]), for transposed keys, and for
+    /// products with biases.
     rows: Vec<Lanes>,
     /// Queries or keys before they are rounded: (dim), where lanes are rows.
     panel: Vec<Lanes>,
@@ -145,18 +146,42 @@ impl Scratch {
         }
     }
 
-    /// Stores the queries for following calls of [`attend`], with keys of the format `keys`.
+    /// Stores queries for calls of [`attend`] with keys of the format `keys`.
     pub fn prepare(&mut self, cpu: Cpu, queries: Queries<'_>, keys: CacheType, reading: Reading) {
         self.queries.fill(cpu, queries, keys, reading, &mut self.panel);
     }
 }
 
-/// Adds a page to the partials (heads, queries, [`partial_len`]) of the queries that `scratch` was
-/// prepared with.
+/// Adds a page to the partials (heads, queries, [`partial_len`]) of the prepared queries.
 ///
-/// `visible` holds for each query of a head the positions of the page that it attends to. Keys are
-/// rotated by `rotation`, or used as they are stored if it is `None`. `next` holds the keys of the
-/// next page, to prefetch their first bytes, or is empty.
+/// `visible` has the positions of the page that each query of a head attends to. `rotation` rotates
+/// the keys; `None` uses them as stored. `next` has the keys of the next page, to prefetch their
+/// first bytes; it may be empty.
+///
+/// ```
+/// use rope_cpu_kernels::{Cpu, Regime, attention::*, cache::{CacheType, store}};
+///
+/// // One query of 32 values, and two visible positions with equal keys.
+/// let (cpu, dim, dtype) = (Cpu::best(), 32, CacheType::F32);
+/// let row = dtype.row_bytes(dim);
+/// let (keys, mut values) = (vec![0; PAGE * row], vec![0; PAGE * row]);
+/// store(cpu, dtype, &[1.0; 32], &mut values[..row]);
+/// store(cpu, dtype, &[3.0; 32], &mut values[row..2 * row]);
+///
+/// let (mut scratch, mut query) = (Scratch::new(1, dim), [1.0; 32]);
+/// let (regime, queries) = (Regime::Few, &mut query[..]);
+/// let queries = Queries {
+///     queries, regime, eight_bits: false, heads: 1, dim, values_from: 0, soft_cap: None,
+/// };
+/// scratch.prepare(cpu, queries, dtype, Reading::Stored);
+/// let [keys, values] = [&keys, &values].map(|bytes| CacheRows { dtype, bytes });
+/// let mut partial = vec![0.0; partial_len(dim)];
+/// clear(&mut partial, dim);
+/// attend(cpu, &[0..2], keys, None, values, &[], &mut scratch, &mut partial);
+/// let mut out = [0.0; 32];
+/// finish(cpu, dtype.is_mixed(), 0, &mut partial, &mut out);
+/// assert!((out[0] - 2.0).abs() < 1e-6); // the mean of 1 and 3
+/// ```
 #[expect(clippy::too_many_arguments, reason = "a page, its queries, and the next page")]
 pub fn attend(
     cpu: Cpu,
@@ -183,8 +208,9 @@ pub fn attend(
     cache::run(cpu, values.dtype, weighing);
 }
 
-/// Adds a page to the partials like [`attend`], with products in 8 bits, except those with keys or
-/// values in single precision. The queries were stored for it ([`Queries::eight_bits`]).
+/// Adds a page to the partials like [`attend`], but computes products in 8 bits, except with keys
+/// or values in single precision. The queries must have been stored for this
+/// ([`Queries::eight_bits`]).
 pub fn attend_in_eight_bits(
     cpu: Cpu,
     visible: &[Range<usize>],
@@ -256,7 +282,8 @@ struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// Returns the page for the queries from `first` on; `None` if they attend to no position of it.
+    /// Returns the page for the queries from `first` on; `None` if none of its positions is visible
+    /// to them.
     fn new(queries: &'a Prepared, first: usize, visible: &'a [Range<usize>]) -> Option<Self> {
         let ranges = visible.iter().filter(|v| !v.is_empty());
         let (start, end) = (ranges.clone().map(|v| v.start).min()?, ranges.map(|v| v.end).max()?);

@@ -1,4 +1,4 @@
-//! Formats of the KV cache, in units of 32 values: the formats of weights that can be written
+//! Formats of the KV cache, in units of 32 values. They are formats of weights that can be written
 //! quickly.
 
 use std::{marker::PhantomData, str::FromStr};
@@ -11,13 +11,22 @@ use crate::{
     isa::{Cpu, Half, Isa, Kernel, LANES},
 };
 
-/// The number of values that are stored together. Rows of the cache are padded to a multiple of it.
+/// The number of values that are stored together. Rows of the cache are padded to a multiple of
+/// this number.
 pub const UNIT: usize = 32;
 
 /// Defines [`CacheType`] from the types that implement [`FloatCache`] and [`Quantized`].
 macro_rules! cache_types {
     (float: $($float:ident)*; quantized: $($quantized:ident)*;) => {
         /// The format in which keys or values are stored.
+        ///
+        /// ```
+        /// use rope_cpu_kernels::cache::CacheType;
+        ///
+        /// let dtype: CacheType = "q8_0".parse()?;
+        /// assert_eq!(dtype.row_bytes(128), 4 * 34); // 32 values and a scale in 34 bytes
+        /// # Ok::<(), String>(())
+        /// ```
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs, reason = "the names are those of the formats")]
         pub enum CacheType {
@@ -30,8 +39,8 @@ macro_rules! cache_types {
             pub const ALL: [CacheType; [$(stringify!($float),)* $(stringify!($quantized),)*].len()] =
                 [$(CacheType::$float,)* $(CacheType::$quantized,)*];
 
-            /// Returns whether attention expects rows that are mixed, multiplied by a Hadamard
-            /// matrix ([`crate::hadamard`]): all rows but keys that rotate when they are used.
+            /// Returns whether attention expects mixed rows, multiplied by a Hadamard matrix
+            /// ([`crate::hadamard`]). Raw keys, which rotate when they are used, are never mixed.
             pub fn is_mixed(self) -> bool {
                 match self {
                     $(CacheType::$float => $float::MIXED,)*
@@ -79,13 +88,14 @@ impl CacheType {
         values.next_multiple_of(UNIT) / block * bytes
     }
 
-    /// Returns whether keys are stored without the bias of models that have one: the types that store
-    /// integers. A bias that is far larger than what distinguishes keys would set their scale.
+    /// Returns whether keys are stored without their bias, in models that have one. This is the
+    /// case for integer types: a bias that is far larger than the differences between keys would
+    /// determine their scale.
     pub fn separates_bias(self) -> bool {
         self.is_quantized()
     }
 
-    /// Returns whether values are stored as integers with a scale for each [`UNIT`].
+    /// Returns whether values are stored as integers, with a scale for each [`UNIT`].
     pub(crate) fn is_quantized(self) -> bool {
         self.format().is_quantized()
     }
@@ -183,8 +193,19 @@ impl<F: FloatCache> CacheFormat for F {
     }
 }
 
-/// Writes a row of values to `out` ([`CacheType::row_bytes`]). Their number is a multiple of
-/// [`UNIT`].
+/// Writes a row of values to `out` ([`CacheType::row_bytes`]). The number of values must be a
+/// multiple of [`UNIT`].
+///
+/// ```
+/// use rope_cpu_kernels::{Cpu, cache::{CacheType, load, store}};
+///
+/// let (cpu, dtype) = (Cpu::best(), CacheType::Q8_0);
+/// let mut row = vec![0; dtype.row_bytes(32)];
+/// store(cpu, dtype, &[0.3; 32], &mut row);
+/// let mut read = [0.0; 32];
+/// load(cpu, dtype, &row, &mut read);
+/// assert!((read[0] - 0.3).abs() < 0.003);
+/// ```
 pub fn store(cpu: Cpu, dtype: CacheType, values: &[f32], out: &mut [u8]) {
     assert_eq!((values.len() % UNIT, out.len()), (0, dtype.row_bytes(values.len())));
     run(cpu, dtype, Store { values, out });
@@ -205,7 +226,7 @@ impl CacheKernel for Store<'_> {
     }
 }
 
-/// Reads a row to `out`. Its length is a multiple of [`UNIT`].
+/// Reads a row to `out`. The number of values must be a multiple of [`UNIT`].
 pub fn load(cpu: Cpu, dtype: CacheType, row: &[u8], out: &mut [f32]) {
     assert_eq!((out.len() % UNIT, row.len()), (0, dtype.row_bytes(out.len())));
     run(cpu, dtype, Load { row, out });

@@ -1,12 +1,11 @@
-//! Few tokens: each row of weights is read once, as it is stored.
+//! Few tokens: each row of weights is read once, as stored.
 //!
-//! One token is multiplied with weights that are unpacked in registers (`single`). For several
-//! tokens, a span of weights is unpacked once for all of them (`together`). Floating-point weights
-//! are converted for a tile of tokens (`floats`). The sums of a token do not depend on the other
-//! tokens.
+//! For one token, weights are unpacked in registers (`single`). For several tokens, a span of
+//! weights is unpacked once for all of them (`together`). Floating-point weights are converted for
+//! a tile of tokens (`floats`). A token's sums do not depend on the other tokens.
 //!
-//! Two rows are read side by side, from places far apart: a core prefetches each such stream
-//! separately, and a single stream uses only a small part of the memory bandwidth of a core.
+//! Two rows are read in parallel, from places far apart. A core prefetches each such stream
+//! separately, and a single stream uses only a small part of a core's memory bandwidth.
 
 mod floats;
 mod single;
@@ -26,15 +25,15 @@ pub(crate) use floats::FloatDot;
 pub(crate) use single::Dot;
 pub(crate) use together::{Arranged, Together};
 
-/// The number of rows that are read side by side.
+/// The number of rows that are read in parallel.
 const STREAMS: usize = 2;
 
-/// The distance in bytes between a read and the prefetch that goes with it: more than a stream
-/// reads during one memory access. Prefetches are explicit because the unpacking between two cache
-/// lines is too long for out-of-order execution to reach the next read.
+/// The distance in bytes between a read and its prefetch. It is more than a stream reads during one
+/// memory access. Prefetches are explicit: unpacking one cache line takes so long that out-of-order
+/// execution does not reach the next read.
 const AHEAD: usize = 2048;
 
-/// One row of weights, and the bytes to prefetch meanwhile.
+/// One row of weights, and the bytes to prefetch at the same time.
 #[derive(Clone, Copy)]
 struct Row<'a> {
     bytes: &'a [u8],
@@ -47,14 +46,14 @@ struct Row<'a> {
 impl<'a> Row<'a> {
     #[inline(always)]
     fn new(weights: &Matrix<'a>, row: usize, token: usize) -> Row<'a> {
-        // For tokens after the first, the row is in the CPU's cache.
+        // For later tokens, the row is in the CPU's cache already.
         let onward = weights.rows_from(row);
         let ahead = onward.get(AHEAD..).filter(|_| token == 0);
         Row { bytes: weights.row(row), onward, ahead: ahead.unwrap_or_default() }
     }
 
-    /// Returns the span that starts after the whole spans: in place, where it includes the first
-    /// blocks of the next row, or as a copy padded with zeros at the end of the matrix.
+    /// Returns the span after the whole spans. It is in place and includes the first blocks of the
+    /// next row, or at the end of the matrix it is a copy, padded with zeros.
     #[inline(always)]
     fn last<'s, F: Format>(&'s self, copy: &'s mut Option<F::Span>) -> &'s F::Span {
         let (whole, rest) = spans::<F>(self.bytes);
@@ -79,8 +78,8 @@ struct Block<'a> {
     places: [usize; STREAMS],
     /// The number of rows at each place.
     count: usize,
-    /// The number of places that differ: one for a row that is left, which is multiplied beside
-    /// itself, since code for single rows would take long to compile.
+    /// The number of different places. It is one for a single remaining row, which is then
+    /// multiplied twice, since code for single rows would take long to compile.
     streams: usize,
 }
 
@@ -130,7 +129,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Puts out the products of the rows with a token.
+    /// Writes the products of the rows with a token.
     #[inline(always)]
     fn put(&self, token: usize, values: &[[f32; LANES]; STREAMS], out: &mut dyn Output) {
         for (place, values) in self.places.iter().zip(values).take(self.streams) {

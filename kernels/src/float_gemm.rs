@@ -1,5 +1,5 @@
-//! Many tokens, floating-point weights: 16 rows are unpacked once into a panel with a row in each
-//! lane. A register tile multiplies the panel with a few tokens at a time.
+//! Many tokens, floating-point weights: 16 rows at a time are unpacked into a panel with a row in
+//! each lane. A register tile multiplies the panel with a few tokens at a time.
 //!
 //! ```text
 //! for each 16 rows:  unpack them into a panel (columns) of 16 lanes

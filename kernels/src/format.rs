@@ -1,4 +1,4 @@
-//! GGUF block formats, each described once: the bytes of a block, the weights that it represents,
+//! GGUF block formats, each described once: the bytes of a block, the weights that it stands for,
 //! and how vector operations unpack 32 weights. This module does not depend on an instruction set.
 
 mod bits;
@@ -79,7 +79,7 @@ pub const GROUP: usize = 32;
 pub struct Scales<I: Isa> {
     /// The factor.
     pub scale: [I::Floats; 2],
-    /// The value that is subtracted, if [`Quants::OFFSET`].
+    /// The value to subtract, if [`Quants::OFFSET`].
     pub offset: [I::Floats; 2],
 }
 
@@ -109,8 +109,8 @@ impl<I: Isa> Scales<I> {
         Self::split(isa, halves)
     }
 
-    /// Returns the scales of the first halves of all groups, and of the last halves. Files store the
-    /// two alternately.
+    /// Returns the scales of the first halves of all groups, then of the last halves. Files store
+    /// the two alternately.
     #[inline(always)]
     fn deal(isa: I, scales: &[u8; 16]) -> [[u8; 8]; 2] {
         const EVENS_THEN_ODDS: [u8; 32] =
@@ -187,11 +187,11 @@ pub(crate) fn spans<F: Format>(row: &[u8]) -> (&[F::Span], &[u8]) {
     (cast_slice(whole), rest)
 }
 
-/// Returns a span of the blocks `rest`, padded with zero blocks, which represent zero weights.
+/// Returns a span of the blocks `rest`, padded with zero blocks. These stand for zero weights.
 #[inline(always)]
 pub(crate) fn tail<F: Format>(rest: &[u8]) -> F::Span {
     let mut span = F::Span::zeroed();
-    // Block by block, since copies of a constant length are inlined.
+    // Copy block by block, since copies of a constant length are inlined.
     let block = size_of::<F::Span>() / (SPAN / F::BLOCK);
     let blocks = bytes_of_mut(&mut span).chunks_exact_mut(block);
     for (to, from) in blocks.zip(rest.chunks_exact(block)) {
@@ -251,7 +251,15 @@ formats! {
 }
 
 impl DType {
-    /// Returns the format that GGUF names `name`, in upper or lower case.
+    /// Returns the format with this name in GGUF, in any case.
+    ///
+    /// ```
+    /// use rope_cpu_kernels::DType;
+    ///
+    /// let q4_0 = DType::named("Q4_0").unwrap();
+    /// assert_eq!(q4_0.block(), (32, 18)); // 32 weights in 18 bytes
+    /// assert!(q4_0.is_quantized());
+    /// ```
     pub fn named(name: &str) -> Option<DType> {
         Self::ALL.into_iter().find(|t| t.name().eq_ignore_ascii_case(name))
     }

@@ -1,6 +1,6 @@
 //! Many tokens, quantized weights: 128 or 256 rows by 1024 columns at a time are unpacked into
 //! panels with a row in each lane. A register tile multiplies one or two panels with a few tokens
-//! at a time. (256 rows, 6 tokens and 2 panels with AVX-512; fewer rows for few tokens.)
+//! at a time. (With AVX-512: 256 rows, 6 tokens and 2 panels. For few tokens: fewer rows.)
 //!
 //! ```text
 //! for each 256 rows:  for each 1024 columns:  unpack them into panels         (in the L2 cache)
@@ -8,13 +8,12 @@
 //!     for each 2 panels:  for each 32 columns:  acc[token] += scale * (panel . token)
 //! ```
 //! Lanes are never combined, so there is no reduction at the end, and the bits do not depend on the
-//! instruction set. Accumulators are stored unchanged between two blocks of columns, so the bits do
-//! not depend on the size of a block either.
+//! instruction set. Accumulators are stored unchanged between blocks of columns, so the bits do not
+//! depend on the block size either.
 //!
-//! An integer sum `s` becomes a float without a conversion: it is added to the bits of [`FLOATED`],
-//! which makes them the bits of `FLOATED + s`, and a fused multiply-add subtracts
-//! `FLOATED * scale`. This product is exact, as a scale has few bits, so the result is `s * scale`,
-//! rounded once.
+//! An integer sum `s` becomes a float without a conversion. Adding `s` to the bits of [`FLOATED`]
+//! gives the bits of `FLOATED + s`, and a fused multiply-add subtracts `FLOATED * scale`. This
+//! product is exact, since a scale has few bits, so the result is `s * scale`, rounded once.
 
 use std::{array::from_fn, marker::PhantomData, ops::Range};
 
@@ -31,14 +30,14 @@ use crate::{
 /// of it is worth 1. The magnitude of a sum is less than `32 * 128 * 128 < 2^22`.
 const FLOATED: f32 = 12582912.0;
 
-/// The number of tiles of panels that are multiplied with the same tokens in the L1 cache.
+/// The number of tiles of panels to multiply with the same tokens in the L1 cache.
 const TILES: usize = 8;
-/// The largest number of panels of these tiles.
+/// Maximum panels of these tiles.
 const PANELS: usize = 2 * TILES;
-/// The number of spans of columns that are unpacked at a time. Prefetches are as many spans ahead.
+/// The number of spans of columns to unpack at a time. Prefetches are as many spans ahead.
 const SPANS: usize = 4;
-/// Up to this number of tokens, fewer panels are unpacked at a time: [`FEW_TILES`]. They stay in
-/// the L1 cache, and memory is read at shorter intervals.
+/// Up to this number of tokens, only [`FEW_TILES`] are unpacked at a time. Their panels stay in the
+/// L1 cache, and memory is read at shorter intervals.
 const FEW: usize = 32;
 /// See [`FEW`].
 const FEW_TILES: usize = 2;
@@ -95,7 +94,7 @@ impl<F: Format> Kernel for Gemm<'_, F> {
                 let end = span_count.min(start + SPANS);
                 let groups = (columns.min(end * SPAN) - start * SPAN) / 32;
                 for (p, row) in rows.clone().step_by(LANES).enumerate() {
-                    // Lanes without a row repeat the last row; their products are not used.
+                    // Lanes without a row repeat the last row. Their products are not used.
                     let rows: [&[u8]; LANES] = from_fn(
                         #[inline(always)]
                         |lane| weights.row((row + lane).min(rows.end - 1)),
@@ -105,7 +104,7 @@ impl<F: Format> Kernel for Gemm<'_, F> {
                     let panels = &mut panels[..groups * width * stride::<I, F::Quants>()];
                     let spans = panels.chunks_mut(GROUPS * width * stride::<I, F::Quants>());
                     for (s, panels) in spans.enumerate() {
-                        // After the last span of a row comes the first one of the next rows.
+                        // After the last span of a row, prefetch the first span of the next rows.
                         let (mut next, mut row) = (start + s + SPANS, row);
                         if next >= span_count {
                             (next, row) = (next - span_count, row + block);
@@ -198,7 +197,7 @@ impl<I: Isa, Q: Quants, const W: usize> Tile for IntTile<'_, I, Q, W> {
                 }
             }
         }
-        // The initial values of the integer sums subtract the center: `center` times the sum of the
+        // Start the integer sums at minus the effect of the center: `center` times the sum of the
         // token's quants, for each span, part, token and group.
         let mut starts = [[[[0; GROUPS]; N]; 2]; SPANS];
         if !Q::OFFSET {
@@ -225,7 +224,7 @@ impl<I: Isa, Q: Quants, const W: usize> Tile for IntTile<'_, I, Q, W> {
                     }
                 }
             }
-            // A loop over spans, so that indices within a span need no division.
+            // Loop over spans, so that indices within a span need no division.
             for (s, lines) in (0..SPANS).zip(lines.chunks(GROUPS * W * stride::<I, Q>())) {
                 let x: [&Span; N] = from_fn(
                     #[inline(always)]
@@ -248,7 +247,7 @@ impl<I: Isa, Q: Quants, const W: usize> Tile for IntTile<'_, I, Q, W> {
                 }
             }
             for w in 0..W {
-                // If the number of panels is no multiple of `W`, the last product is not used.
+                // If the number of panels is not a multiple of `W`, the last product is not used.
                 let row = row + w * LANES;
                 let count = LANES.min(panels.rows.end.saturating_sub(row));
                 for t in 0..N {

@@ -1,13 +1,13 @@
-//! Multiplication by Hadamard matrices, which spreads a few large values of a row over all of them, so
-//! that one scale suits all.
+//! Multiplication by Hadamard matrices. It spreads a few large values of a row over all values, so
+//! that one scale suits them all.
 //!
 //! ```text
 //! H_1 = 1,   H_2n = [ H_n  H_n ]       (H_n)^2 = n:   H_n / sqrt(n) is orthogonal
 //!                   [ H_n -H_n ]                      and its own inverse
 //! ```
-//! A row is cut into runs, and each run is multiplied by a matrix of its size. A run is as long as
-//! the largest power of two that divides the length of the row. Products of two rows do not change
-//! if both are multiplied. (Ashkboos and others 2024, "QuaRot", section 3.)
+//! A row is cut into runs of equal length: the largest power of two that divides the row's length.
+//! Each run is multiplied by a matrix of its size. Products of two rows do not change if both rows
+//! are multiplied. (Ashkboos and others 2024, "QuaRot", section 3.)
 
 use crate::{
     array::map,
@@ -17,8 +17,19 @@ use crate::{
 /// The number of values in a vector.
 const VECTOR: usize = 8;
 
-/// Multiplies rows of `dim` values, a multiple of 32, by an orthogonal Hadamard matrix, which is its
-/// own inverse.
+/// Multiplies rows of `dim` values by an orthogonal Hadamard matrix. `dim` must be a multiple of
+/// 32. The matrix is its own inverse, so a second call restores the rows.
+///
+/// ```
+/// use rope_cpu_kernels::{Cpu, hadamard::mix_rows};
+///
+/// let mut row = [0.0; 32];
+/// row[5] = 8.0;
+/// mix_rows(Cpu::best(), &mut row, 32);
+/// assert!(row.iter().all(|x| (x.abs() - 2f32.sqrt()).abs() < 1e-5)); // 8 / sqrt(32)
+/// mix_rows(Cpu::best(), &mut row, 32);
+/// assert!((row[5] - 8.0).abs() < 1e-5);
+/// ```
 pub fn mix_rows(cpu: Cpu, rows: &mut [f32], dim: usize) {
     assert!(dim.is_multiple_of(2 * LANES) && rows.len().is_multiple_of(dim));
     cpu.call(Rows { rows, dim });
@@ -63,7 +74,7 @@ pub(crate) fn mix_row<I: Isa>(isa: I, row: &mut [[f32; LANES]]) {
 pub(crate) fn mix<I: Isa>(isa: I, elements: &mut [[f32; LANES]]) -> usize {
     let run = 1 << elements.len().trailing_zeros();
     let mut part = 1;
-    // Two steps at a time, as long as there are two, to read and write the elements less often.
+    // Do two steps at a time while possible, to read and write the elements less often.
     while 4 * part <= run {
         for four in elements.chunks_exact_mut(4 * part) {
             let (ab, cd) = four.split_at_mut(2 * part);
@@ -98,7 +109,7 @@ fn mix_block<I: Isa>(isa: I, block: &mut [[f32; VECTOR]; VECTOR], scale: I::Floa
         #[inline(always)]
         |vector| isa.load_f32(&vector),
     );
-    // Values that are 8 apart, then as columns those that are 4, 2 and 1 apart.
+    // Combine values that are 8 apart, then, as columns, values that are 4, 2 and 1 apart.
     butterflies::<I, 1>(isa, &mut x);
     x = isa.transpose_floats(x);
     butterflies::<I, 4>(isa, &mut x);

@@ -1,8 +1,8 @@
 //! Instruction sets, each reduced to the few vector operations that the kernels use.
 //!
 //! A value of a type that implements [`Isa`] is proof that the running CPU has the instruction set,
-//! so every operation on it is safe. The only `unsafe` arithmetic of the program is in the macros
-//! below, in the integer products of NEON and I8MM, and in AVX2's empty assembly block that hides a
+//! so every operation on it is safe. The program has `unsafe` arithmetic only in the macros below,
+//! in the integer products of NEON and I8MM, and in AVX2's empty assembly block, which hides a
 //! value from the optimizer.
 
 use bytemuck::{Pod, Zeroable, must_cast_mut, must_cast_ref};
@@ -11,8 +11,8 @@ use crate::array::{from_fn, map};
 
 /// Defines operations of an instruction set in terms of its intrinsics.
 ///
-/// Each operation becomes a method. Its body is compiled with the instruction set enabled, so that
-/// calling its intrinsics is safe. The method itself is safe because `self` is proof.
+/// Each operation becomes a method. Its body is compiled with the instruction set enabled, so it
+/// may call the intrinsics. The method is safe because `self` is proof of the instruction set.
 macro_rules! operations {
     ($features:literal: $(
         fn $name:ident $(<const $n:ident: i32>)? (self $(, $arg:ident: $ty:ty)* $(,)?) -> $ret:ty $body:block
@@ -84,6 +84,25 @@ pub type Half = [u8; 2];
 /// `run`, and every generic function that it calls, must be marked `#[inline(always)]`: a function
 /// that is not inlined is compiled without the instruction set, and each of its operations becomes
 /// a call.
+///
+/// ```
+/// use rope_cpu_kernels::{Cpu, isa::{Isa, Kernel, LANES}};
+///
+/// struct Double<'a>(&'a mut [f32; LANES]);
+///
+/// impl Kernel for Double<'_> {
+///     type Output = ();
+///     #[inline(always)]
+///     fn run<I: Isa>(self, isa: I) {
+///         let x = isa.wide_load_f32(self.0);
+///         *self.0 = isa.wide_to_f32s(isa.wide_add(x, x));
+///     }
+/// }
+///
+/// let mut x = [1.5; LANES];
+/// Cpu::best().call(Double(&mut x));
+/// assert_eq!(x, [3.0; LANES]);
+/// ```
 pub trait Kernel {
     /// Whether the computation has no dot products of integers: instruction sets that differ only
     /// in these share its code.
@@ -106,8 +125,8 @@ pub trait Kernel {
 /// Every operation returns the same bits on every instruction set. Lanes and bytes are counted from
 /// the lowest address, and 16-bit and 32-bit elements of byte vectors are little-endian.
 pub trait Isa: Copy + 'static {
-    /// The value that is added (modulo 256) to signed weights in a panel: 128 if the dot product of
-    /// the instruction set takes an unsigned first factor, otherwise 0.
+    /// The value that is added (modulo 256) to signed weights in a panel. It is 128 if the
+    /// instruction set's dot product takes an unsigned first factor, otherwise 0.
     const SIGNED_BIAS: u8 = 0;
 
     /// Whether products of signed quants lack [`Isa::signed_terms`]: [`Isa::panel_dots`] reads these from
@@ -117,10 +136,11 @@ pub trait Isa: Copy + 'static {
     /// Whether [`Isa::arrange`] changes the order of a token's quants.
     const ARRANGES_TOKENS: bool = false;
 
-    /// Whether code is to be small rather than fast.
+    /// Whether code should be small rather than fast.
     const SMALL_CODE: bool = false;
 
-    // Sizes of tiles, such that their accumulators stay in registers. No result depends on them.
+    // Sizes of tiles. They are chosen so that accumulators stay in registers, and do not affect
+    // results.
 
     /// Panels in a tile of [`Regime::Many`](crate::Regime::Many): 1 or 2. In attention, panels of
     /// 16 queries for scores, and vectors of 16 values for weighted values.
@@ -392,8 +412,9 @@ pub trait Isa: Copy + 'static {
         }
         sums
     }
-    /// Returns the quants of eight rows, for half of the lanes of eight cache lines of a panel. Cache
-    /// line `j` holds columns `4 * j .. 4 * j + 4`, or what [`Isa::panel_dots`] reads instead.
+    /// Returns the quants of eight rows, for half of the lanes of eight cache lines of a panel.
+    /// Cache line `j` holds columns `4 * j .. 4 * j + 4`, or another order that [`Isa::panel_dots`]
+    /// reads.
     #[inline(always)]
     fn panel(self, rows: [Self::Bytes; 8]) -> [Self::Bytes; 8] {
         self.transpose(rows)
@@ -408,8 +429,8 @@ pub trait Isa: Copy + 'static {
             |token| *token,
         )
     }
-    /// Returns what is added to products of the signed quants in these cache lines, in each lane. Used
-    /// only if [`Isa::SIGNED_TERMS`].
+    /// Returns the terms to add to products of the signed quants in these cache lines, in each
+    /// lane. Used only if [`Isa::SIGNED_TERMS`].
     #[inline(always)]
     fn signed_terms(self, _quants: &[CacheLine]) -> CacheLine {
         CacheLine::zeroed()
@@ -444,7 +465,7 @@ pub trait Isa: Copy + 'static {
     fn wide_to_floats(self, a: Self::WideInts) -> Self::WideFloats;
     /// Reads a float for each lane.
     fn wide_load_f32(self, p: &[f32; LANES]) -> Self::WideFloats;
-    /// The floats in order.
+    /// Returns the floats in order.
     fn wide_to_f32s(self, a: Self::WideFloats) -> [f32; LANES];
     /// Returns `x` in every lane.
     fn wide_splat(self, x: f32) -> Self::WideFloats;

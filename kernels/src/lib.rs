@@ -1,11 +1,13 @@
 //! Vector kernels of rope-cpu: products of GGUF weights, attention over a cache, and the
 //! element-wise steps between them.
 //!
-//! Reading order: [`isa`] has the vector operations of a CPU, and [`mod@format`] the meaning of the
+//! Reading order: [`isa`] has the vector operations of a CPU, and [`mod@format`] describes the
 //! bytes of a file. Then come the drivers, each written once for all formats and instruction sets:
-//! [`activations`]; [`product`] with its two implementations `dot` (few tokens, bound by memory)
-//! and `gemm` (many tokens, bound by arithmetic); [`attention`]; [`recurrence`]; [`vector`]. [`probe`] measures the
-//! upper limits of a CPU.
+//! [`activations`]; [`product`], with `dot` for few tokens (limited by memory) and `gemm` for many
+//! tokens (limited by arithmetic); [`attention`]; [`recurrence`]; [`vector`]. [`probe`] measures
+//! the upper limits of a CPU.
+//!
+//! For an example, see [`multiply`].
 //!
 //! Invariants:
 //! - This crate does not depend on files, models or RoPE rules.
@@ -15,7 +17,7 @@
 //! - `unsafe` is confined to `isa`: the macro that calls intrinsics, [`isa::Isa::call`], two
 //!   instructions of aarch64, an empty assembly block of AVX2, and [`isa::Isa::prefetch`] of x86.
 
-// Here, since this crate compiles before the others.
+// Check it here, since this crate compiles before the others.
 #[cfg(not(all(target_endian = "little", target_pointer_width = "64")))]
 compile_error!("rope-cpu needs a 64-bit little-endian processor, such as x86-64 or aarch64");
 

@@ -127,8 +127,8 @@ impl Visitor for Decode<'_> {
     }
 }
 
-/// The activations of all tokens. Products with quantized weights read `spans`, products with
-/// floating-point weights read `floats`.
+/// The activations of all tokens. Products with quantized weights use `spans`, and products with
+/// floating-point weights use `floats`.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
     /// The order of the sums.

@@ -1,10 +1,11 @@
-//! Panels: quantized weights of 16 rows, unpacked for many tokens so that lanes are rows.
+//! Panels: quantized weights of 16 rows, unpacked for many tokens. Lanes are rows.
 //!
-//! A group (32 columns of 16 rows) takes [`stride`] cache lines of 64 bytes. Eight have quants:
-//! cache line `j` holds columns `4 j .. 4 j + 4` of all rows, or what [`Isa::panel`] returns instead.
-//! After signed quants comes one of [`Isa::signed_terms`], if the instruction set has them. Each part
-//! of a group with its own scale has one of scales, and one of negated offsets if the format has
-//! offsets. In a tile of several panels, the cache lines of the same group of all panels are adjacent.
+//! A group (32 columns of 16 rows) takes [`stride`] cache lines of 64 bytes. Eight of them have
+//! quants: cache line `j` holds columns `4 j .. 4 j + 4` of all rows, or what [`Isa::panel`]
+//! returns instead. Signed quants are followed by a cache line of [`Isa::signed_terms`], if the
+//! instruction set has these. Then each part of a group with a separate scale has a cache line of
+//! scales, and one of negated offsets if the format has offsets. In a tile of several panels, the
+//! cache lines of the same group of all panels are adjacent.
 
 use bytemuck::must_cast_mut;
 
@@ -62,7 +63,8 @@ pub(crate) fn unpack<I: Isa, F: Format>(
 ) {
     for (half, rows) in rows.as_chunks::<EIGHT>().0.iter().enumerate() {
         let tails: [F::Span; EIGHT];
-        // Rows of 256-weight blocks are whole spans: the code for other rows is not compiled.
+        // Rows of 256-weight blocks have only whole spans, so the code for other rows is not
+        // compiled.
         let eight = if F::BLOCK == SPAN || span < spans::<F>(rows[0]).0.len() {
             from_fn(
                 #[inline(always)]

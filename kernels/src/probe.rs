@@ -1,37 +1,44 @@
-//! Fixed programs that each use one resource of a core fully, to measure upper limits for the
-//! kernels.
+//! Measures upper limits for the kernels, by loops that each fully use one resource of a core.
 //!
-//! Two are inner loops of products on data in the L1 cache: int8 dot products, and multiply-adds of
-//! floats. The third reads memory.
+//! Two are the inner loops of products, on data in the L1 cache: int8 dot products, and
+//! multiply-adds of floats. The third reads memory.
 
 use std::{array::from_fn, hint::black_box};
 
 use crate::isa::{CacheLine, Cpu, Isa, Kernel, LANES};
 
-/// The number of steps of a round: enough that its overhead is small, and few enough for the L1
-/// cache.
+/// The number of steps of a round: enough for little overhead, and few enough for the L1 cache.
 const STEPS: usize = 64;
 
-/// The number of parts of a buffer that are read side by side: a single stream does not use all
-/// line fill buffers of a core.
+/// The number of parts of a buffer that are read in parallel. A single stream does not use all line
+/// fill buffers of a core.
 const STREAMS: usize = 4;
 
-/// Computes `rounds` rounds of independent int8 dot products, and returns the number of operations:
-/// a multiplication and an addition for each pair of bytes.
+/// Computes `rounds` rounds of independent int8 dot products. Returns the number of operations: a
+/// multiplication and an addition for each pair of bytes.
 ///
-/// The factors are full bytes. AVX2 without VNNI can be faster than this with weights of few bits:
-/// it can add several of their products in 16 bits.
+/// The factors are full bytes. With weights of few bits, AVX2 without VNNI can be faster than this:
+/// it can add several products in 16 bits.
 pub fn int8_dot(cpu: Cpu, rounds: usize) -> u64 {
     cpu.call(Int8Dot { rounds })
 }
 
-/// Computes `rounds` rounds of independent multiply-adds of `f32`, and returns the number of
-/// operations: two for each multiply-add.
+/// Computes `rounds` rounds of independent `f32` multiply-adds. Returns the number of operations:
+/// two for each multiply-add.
+///
+/// ```
+/// use std::time::Instant;
+/// use rope_cpu_kernels::{Cpu, probe};
+///
+/// let start = Instant::now();
+/// let operations = probe::f32_fma(Cpu::best(), 1000);
+/// println!("{:.1} GFLOP/s", operations as f64 / start.elapsed().as_secs_f64() / 1e9);
+/// ```
 pub fn f32_fma(cpu: Cpu, rounds: usize) -> u64 {
     cpu.call(F32Fma { rounds })
 }
 
-/// Reads all bytes once, as four streams, and returns their exclusive or.
+/// Reads all bytes once, as four streams. Returns their exclusive or.
 pub fn read(cpu: Cpu, bytes: &[u8]) -> u8 {
     cpu.call(Read { bytes })
 }
@@ -45,7 +52,7 @@ impl Kernel for Int8Dot {
     type Output = u64;
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) -> u64 {
-        // Uses as many accumulators as registers hold, to hide the latency of an operation.
+        // Use as many accumulators as registers hold, to hide the latency of an operation.
         match I::TILE_PANELS {
             2 => int8_rounds::<I, 2, 6>(isa, self.rounds),
             _ => int8_rounds::<I, 1, 4>(isa, self.rounds),
@@ -55,12 +62,11 @@ impl Kernel for Int8Dot {
 
 #[inline(always)]
 fn int8_rounds<I: Isa, const ROWS: usize, const TOKENS: usize>(isa: I, rounds: usize) -> u64 {
-    // In any order of quants, the products cancel, so that no accumulator overflows.
+    // The products cancel in any order of quants, so no accumulator overflows.
     let weights = [[CacheLine([1; 4 * LANES]); STEPS]; ROWS];
     let tokens = [[[1i8, -1, 1, -1].map(|a| a as u8); STEPS]; TOKENS];
     for _ in 0..rounds {
-        // Hidden from the optimizer, which would otherwise compute the products once for all
-        // rounds.
+        // Hide the values from the optimizer. It would compute the products once for all rounds.
         let (weights, tokens) = (black_box(&weights), black_box(&tokens));
         let weights = weights.each_ref().map(|row| &row[..]);
         let tokens = tokens.each_ref().map(|token| &token[..]);

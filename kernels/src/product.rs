@@ -1,4 +1,4 @@
-//! Products of weights with activations, for every format, instruction set and number of tokens.
+//! Products of weights and activations, for every format, instruction set and number of tokens.
 
 use std::{marker::PhantomData, ops::Range};
 
@@ -40,9 +40,29 @@ impl Scratch {
 
 /// Multiplies `rows` of `weights` with every token of `input`.
 ///
-/// The product of a row of quantized weights with a token is a sum of exact integer sums, of 32 (or
-/// 16) products each, times their scales. The order of the additions depends on [`Input::regime`],
-/// but not on the instruction set, or on other rows and tokens.
+/// A product with quantized weights is a sum of exact integer sums, of 32 (or 16) products each,
+/// times their scales. The order of the additions depends on [`Input::regime`], but not on the
+/// instruction set or on other rows and tokens.
+///
+/// ```
+/// use rope_cpu_kernels::{Cpu, DType, Input, Matrix, Output, Regime, Scratch, multiply};
+///
+/// struct Vector([f32; 2]);
+///
+/// impl Output for Vector {
+///     fn put(&mut self, _token: usize, row: usize, values: &[f32]) {
+///         self.0[row..][..values.len()].copy_from_slice(values);
+///     }
+/// }
+///
+/// let bytes = [1.0f32, 2.0, 3.0, 4.0].map(f32::to_le_bytes);
+/// let weights = Matrix::new(DType::F32, 2, 2, bytes.as_flattened())?;
+/// let input = Input { regime: Regime::Few, tokens: 1, floats: &[10.0, 1.0], spans: &[] };
+/// let mut out = Vector([0.0; 2]);
+/// multiply(Cpu::best(), &weights, 0..2, input, &mut Scratch::new(2, 1), &mut out);
+/// assert_eq!(out.0, [12.0, 34.0]); // 1 * 10 + 2 * 1, 3 * 10 + 4 * 1
+/// # Ok::<(), String>(())
+/// ```
 pub fn multiply(
     cpu: Cpu,
     weights: &Matrix<'_>,

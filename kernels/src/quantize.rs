@@ -1,8 +1,8 @@
 //! Quantization of weights to blocks, the inverse of [`mod@crate::format`].
 //!
 //! Scales are searched for as in llama.cpp's quantizer (`make_qx_quants` and `make_qkx2_quants` in
-//! `ggml-quants.c`). llama.cpp then rounds scales to the nearest integers or f16 numbers of the
-//! file; here, of several neighbouring ones the one with the smallest error is chosen.
+//! `ggml-quants.c`). llama.cpp then rounds them to the nearest integers or f16 numbers. Here,
+//! several neighbouring numbers are tried, and the one with the smallest error is chosen.
 //!
 //! | file | formats |
 //! |---|---|
@@ -37,16 +37,28 @@ use crate::{
 
 /// A format that weights can be quantized to, with `N` weights in a block.
 ///
-/// Weights that are not finite, or too large for the format, result in a block of other weights.
+/// Weights that are not finite, or too large for the format, give a block of other weights.
 pub(crate) trait Encode<const N: usize> {
     /// A block of the file.
     type Block: Pod;
-    /// Quantizes `weights` to a block. `importance` has the factor of each squared error in the sum
-    /// that is to be small; without it, all errors count the same.
+    /// Quantizes `weights` to a block with a small sum of squared errors. `importance` has a factor
+    /// for each error; `None` gives all errors the same weight.
     fn encode(weights: &[f32; N], importance: Option<&[f32; N]>) -> Self::Block;
 }
 
 /// A quantizer of weights to one format.
+///
+/// ```
+/// use rope_cpu_kernels::{Cpu, DType, Encoder};
+///
+/// let encoder = Encoder::new(DType::Q8_0).unwrap();
+/// let weights: Vec<f32> = (0..32).map(|i| i as f32 / 31.0).collect();
+/// let mut row = vec![0; 34];
+/// encoder.encode(Cpu::best(), &weights, None, &mut row);
+/// let mut read = vec![0.0; 32];
+/// encoder.decode(&row, &mut read);
+/// assert!(weights.iter().zip(&read).all(|(weight, read)| (weight - read).abs() < 0.005));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Encoder {
     dtype: DType,
@@ -57,7 +69,7 @@ pub struct Encoder {
 type Row = fn(Cpu, &[f32], Option<&[f32]>, &mut [u8]);
 
 impl Encoder {
-    /// Creates a quantizer to `dtype`, or returns `None` if the format is not supported.
+    /// Creates a quantizer to `dtype`; `None` if the format is not supported.
     pub fn new(dtype: DType) -> Option<Self> {
         let row = match dtype {
             DType::F32 => encode_row::<1, F32>,
@@ -97,11 +109,11 @@ impl Encoder {
         self.dtype
     }
 
-    /// Quantizes a row of weights to `out`. The row must be whole blocks, and the length of `out`
-    /// must match. The bytes are the same on every instruction set.
+    /// Quantizes a row of weights to `out`. The row must consist of whole blocks, and the length of
+    /// `out` must match. The bytes are the same on every instruction set.
     ///
-    /// `importance` has the mean square of the inputs that each weight is multiplied by, and no
-    /// negative number. Then errors of important weights are smaller, at the cost of others.
+    /// `importance` has the mean square of each weight's inputs; no number may be negative. With
+    /// it, errors of important weights are smaller, and errors of others are larger.
     pub fn encode(self, cpu: Cpu, weights: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
         let (block, bytes) = self.dtype.block();
         assert!(weights.len().is_multiple_of(block));
@@ -127,8 +139,8 @@ fn encode_row<const N: usize, F: Encode<N>>(
     cpu.call(EncodedRow::<N, F> { weights, importance, blocks, format: PhantomData });
 }
 
-/// Quantizes a row like [`encode_row`], with code that is compiled once for all instruction sets: a
-/// search takes about as long with any of them, and blocks without a search take next to no time.
+/// Quantizes a row like [`encode_row`], with code that is compiled once for all instruction sets. A
+/// search takes about as long with any of them, and blocks without a search take very little time.
 fn encode_portably<const N: usize, F: Encode<N>>(
     _: Cpu,
     weights: &[f32],
@@ -140,8 +152,8 @@ fn encode_portably<const N: usize, F: Encode<N>>(
     EncodedRow::<N, F> { weights, importance, blocks, format: PhantomData }.run(Scalar);
 }
 
-/// The quantization of a row. It uses no operation of an [`Isa`]: the compiler vectorizes it for
-/// the instruction set.
+/// The quantization of a row. It uses no [`Isa`] operations: the compiler vectorizes it for the
+/// instruction set.
 struct EncodedRow<'a, const N: usize, F: Encode<N>> {
     weights: &'a [[f32; N]],
     importance: Option<&'a [[f32; N]]>,
@@ -161,10 +173,10 @@ impl<const N: usize, F: Encode<N>> Kernel for EncodedRow<'_, N, F> {
     }
 }
 
-/// Returns the importance of the errors of a block, with a mean of 1: large weights count more, as in
-/// llama.cpp (`sqrt(sigma2 + x * x)`). Returns `None` if no weight is important.
+/// Returns the importance of the errors of a block, with a mean of 1. Large weights count more, as
+/// in llama.cpp (`sqrt(sigma2 + x * x)`). Returns `None` if no weight is important.
 fn of_errors<const N: usize>(weights: &[f32; N], importance: &[f32; N]) -> Option<[f32; N]> {
-    /// A weight that no input was multiplied by still counts a little.
+    /// A weight without inputs still counts a little.
     const LEAST: f32 = 1e-6;
     let mean = weights.iter().map(|weight| weight * weight).sum::<f32>() / N as f32;
     let factors: [f32; N] =

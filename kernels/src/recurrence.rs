@@ -1,7 +1,7 @@
-//! Recurrent layers: a causal convolution, and a scan of tokens into a state.
+//! Recurrent layers: a causal convolution, and a scan that updates a state token by token.
 //!
-//! A call computes [`LANES`](crate::isa::LANES) channels for some consecutive tokens, and moves
-//! their state forward. The bits do not depend on how you cut the tokens into calls.
+//! A call computes [`LANES`](crate::isa::LANES) channels for some consecutive tokens, and advances
+//! their state. The bits do not depend on how you split the tokens into calls.
 
 mod convolution;
 mod scan;

@@ -73,7 +73,7 @@ pub(crate) fn wide_float_tile<I: Isa, const W: usize, const N: usize>(
 ) -> [[I::WideFloats; N]; W] {
     const STEPS: usize = 16;
     let len = panels[0].len();
-    // Bounds are checked once for several steps.
+    // Check the bounds once for several steps.
     for i in 0..len / STEPS {
         let mut vectors = [&[][..]; W];
         for w in 0..W {

@@ -52,20 +52,37 @@ fn put<const N: usize>(x: &mut [f32], i: usize, values: [f32; N]) {
 }
 
 /// Computes the RMS norm in place: `x = x * weight / sqrt(mean(x^2) + epsilon)`.
+///
+/// ```
+/// use rope_cpu_kernels::{Cpu, vector::rms_norm};
+///
+/// let mut x = [3.0, 4.0];
+/// rms_norm(Cpu::best(), &mut x, &[1.0, 2.0], 0.0);
+/// let rms = (12.5f32).sqrt(); // of 3 and 4
+/// assert!((x[0] - 3.0 / rms).abs() < 1e-6 && (x[1] - 2.0 * 4.0 / rms).abs() < 1e-6);
+/// ```
 pub fn rms_norm(cpu: Cpu, x: &mut [f32], weight: &[f32], epsilon: f32) {
     assert_eq!(x.len(), weight.len());
     cpu.call(RmsNorm { x, weight, epsilon });
 }
 
-/// Computes the norm of a layer in place (Ba et al., arXiv:1607.06450, equation 4, without a bias):
+/// Computes a layer norm in place (Ba et al., arXiv:1607.06450, equation 4, without a bias):
 /// `x = (x - mean(x)) * weight / sqrt(variance(x) + epsilon)`.
+///
+/// ```
+/// use rope_cpu_kernels::{Cpu, vector::layer_norm};
+///
+/// let mut x = [1.0, 3.0];
+/// layer_norm(Cpu::best(), &mut x, &[1.0, 1.0], 0.0);
+/// assert_eq!(x, [-1.0, 1.0]);
+/// ```
 pub fn layer_norm(cpu: Cpu, x: &mut [f32], weight: &[f32], epsilon: f32) {
     let mean = cpu.call(Sum(x)) / x.len() as f32;
     x.iter_mut().for_each(|x| *x -= mean);
     rms_norm(cpu, x, weight, epsilon);
 }
 
-/// Computes `x = scale x / sqrt(sum(x^2) + epsilon)`.
+/// Normalizes a vector in place: `x = scale * x / sqrt(sum(x^2) + epsilon)`.
 pub fn normalize(cpu: Cpu, x: &mut [f32], scale: f32, epsilon: f32) {
     cpu.call(Normalize { x, scale, epsilon });
 }
@@ -163,7 +180,15 @@ impl<E: ElementWise> Kernel for Map<'_, E> {
     }
 }
 
-/// Computes `x += y`.
+/// Adds `y` to `x`.
+///
+/// ```
+/// use rope_cpu_kernels::{Cpu, vector::add};
+///
+/// let mut x = [1.0, 2.0];
+/// add(Cpu::best(), &mut x, &[3.0, 4.0]);
+/// assert_eq!(x, [4.0, 6.0]);
+/// ```
 pub fn add(cpu: Cpu, x: &mut [f32], y: &[f32]) {
     struct Add;
     impl ElementWise for Add {
@@ -197,7 +222,7 @@ impl<F: Function> Kernel for Apply<'_, F> {
     }
 }
 
-/// Computes `x = cap * tanh(x / cap)`.
+/// Limits the elements of `x` smoothly to below `cap`: `x = cap * tanh(x / cap)`.
 pub fn soft_cap(cpu: Cpu, x: &mut [f32], cap: f32) {
     #[derive(Clone, Copy)]
     struct SoftCap(f32);
@@ -217,8 +242,18 @@ pub(crate) fn soft_capped<I: Isa>(isa: I, x: I::WideFloats, cap: f32) -> I::Wide
     isa.wide_mul_add(s, isa.wide_splat(2.0 * cap), isa.wide_splat(-cap))
 }
 
-/// Rotates a head. A pair is elements `i` and `i + n/2` for `n = row.len()`; the cosine and sine of
-/// its angle are `row[i]` and `row[n/2 + i]`. Elements past `n` do not change.
+/// Rotates the first `n = row.len()` elements of a head. A pair is elements `i` and `i + n/2`. The
+/// cosine and sine of its angle are `row[i]` and `row[n/2 + i]`. Elements from `n` on do not
+/// change.
+///
+/// ```
+/// use rope_cpu_kernels::{Cpu, vector::rotate};
+///
+/// let mut head = [1.0, 2.0, 0.0, 0.0, 5.0]; // pairs (1, 0) and (2, 0), then 5
+/// let row = [0.0, 1.0, 1.0, 0.0]; // cosines and sines of 90 and 0 degrees
+/// rotate(Cpu::best(), &mut head, &row);
+/// assert_eq!(head, [0.0, 2.0, 1.0, 0.0, 5.0]);
+/// ```
 pub fn rotate(cpu: Cpu, head: &mut [f32], row: &[f32]) {
     cpu.call(Rotate { head, row });
 }

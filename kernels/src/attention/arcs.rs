@@ -1,10 +1,10 @@
-//! The cosines and sines for the rotation of a bias to all positions of a page, in arcs of 32
-//! positions (see [`super::bias`]).
+//! The cosines and sines that rotate a bias to all positions of a page, in arcs of 32 positions
+//! (see [`super::bias`]).
 
 use super::PAGE;
 use crate::isa::LANES;
 
-/// The number of positions of an arc: each lane is a distance from the center, to both sides.
+/// The number of positions of an arc. Each lane is a distance from the center, on both sides.
 pub(super) const ARC: usize = 2 * LANES;
 
 /// The cosines and sines that rotate a bias to all positions of a page.
@@ -17,8 +17,8 @@ pub struct Arcs {
 }
 
 impl Arcs {
-    /// Computes the cosines and sines of pairs that rotate by `inv_freq` radians per position, and are
-    /// multiplied by `scale`.
+    /// Computes the cosines and sines of pairs that rotate by `inv_freq` radians per position,
+    /// times `scale`.
     pub fn new(inv_freq: &[f64], scale: f64) -> Self {
         let angles = |distance: f64| inv_freq.iter().map(move |theta| distance * theta);
         let centers = (0..PAGE / ARC).map(|arc| (arc * ARC + LANES) as f64 - 0.5);

@@ -1,4 +1,4 @@
-//! The scores of a few queries with the bias of keys, which are stored without it.
+//! The scores of a few queries with the bias of keys that are stored without it.
 //!
 //! ```text
 //! query: pairs (x, y), other values z;  bias rotated to position c: pairs (u, v), other values w
@@ -72,7 +72,7 @@ struct ArcTile<'a, I> {
     /// (arcs, `n_rot`): the bias rotated to the center of each arc.
     biases: &'a [f32],
     distances: &'a [[f32; LANES]],
-    /// The number that is added to all scores.
+    /// A number to add to all scores.
     constant: f32,
     /// Buffer: (arcs, `n_rot`).
     products: &'a mut [f32],

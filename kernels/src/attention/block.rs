@@ -1,4 +1,4 @@
-//! Rows of a page, in the order in which a few queries read them.
+//! The order in which a few queries read the rows of a page.
 //!
 //! ```text
 //! a page of 256 rows:   block 0, block 16, block 1, block 17, ...      blocks of 8 rows
@@ -19,14 +19,14 @@ use crate::{
 
 /// The number of rows that are read together.
 pub const ROWS: usize = 8;
-/// The number of places of a page that are read alternately: a core prefetches each stream
+/// The number of places in a page that are read alternately. A core prefetches each stream
 /// separately.
 const STREAMS: usize = 2;
-/// The distance in bytes between a read and the prefetch that goes with it. Each read prefetches
-/// one unit: prefetching many at once would occupy all line fill buffers of the core.
+/// The distance in bytes between a read and its prefetch. Each read prefetches one unit:
+/// prefetching many at once would occupy all line fill buffers of the core.
 const AHEAD: usize = 2560;
 
-/// Rows of the cache that are read together, and the bytes to prefetch meanwhile.
+/// Rows of the cache that are read together, and the bytes to prefetch at the same time.
 pub struct Block<'a, U> {
     /// The position of the first row.
     pub position: usize,
@@ -47,8 +47,8 @@ impl<U> Block<'_, U> {
 }
 
 impl Page<'_> {
-    /// Returns for each KV head in `bytes` its first query, its rows, and the bytes that are read
-    /// after these rows: the following heads, or `next` for the last head.
+    /// Returns for each KV head in `bytes`: its first query, its rows, and the bytes that are read
+    /// next. These are the following heads, or `next` for the last head.
     #[inline(always)]
     pub fn heads<'a>(
         &self,
@@ -66,10 +66,10 @@ impl Page<'_> {
         )
     }
 
-    /// Returns the rows of the span in blocks of [`ROWS`] rows of the page, the first and the last
-    /// maybe with fewer. They come from [`STREAMS`] places alternately, in an order that does not
-    /// depend on the span. The bytes to prefetch follow in the same stream, and after its end in
-    /// the corresponding stream of the same span of `next`.
+    /// Returns the rows of the span in blocks of [`ROWS`] rows of the page. The first and the last
+    /// block may have fewer. Blocks come from [`STREAMS`] places alternately, in an order that does
+    /// not depend on the span. The bytes to prefetch are later in the same stream, and after its
+    /// end in the corresponding stream of the same span of `next`.
     #[inline(always)]
     pub fn blocks<'a, C: CacheFormat>(
         &self,

@@ -1,4 +1,4 @@
-//! Many queries in 8 bits, for keys and values that the cache does not hold in single precision.
+//! Many queries in 8 bits, for keys and values that are not stored in single precision.
 //!
 //! ```text
 //! round the keys and values of the page, once for all queries:    see `rounded`
@@ -12,11 +12,12 @@
 //!     for each 16 or 32 values of a row, each tile of a few queries:    lanes are values
 //!       partial[query] += integer product * scale
 //! ```
-//! Probabilities are rounded with the error of the positions before them added, so that many small
-//! ones do not vanish beside a large one: their sum over a strip is off by half a step at most.
+//! Before a probability is rounded, the rounding error of the positions before it is added. So many
+//! small probabilities do not vanish next to a large one: their sum over a strip is off by at most
+//! half a step.
 //!
-//! No result depends on other queries, nor on keys after those that a query attends to: each row has
-//! its scale, strips lie at fixed positions, and the anchor is the first key of the page.
+//! Results do not depend on other queries, or on keys after the last visible one: each row has its
+//! scale, strips are at fixed positions, and the anchor is the first key of the page.
 
 use std::array::from_fn;
 
@@ -36,7 +37,7 @@ use crate::{
     tile::{Tile, tiles},
 };
 
-/// The largest rounded probability. With the error of the positions before it, it stays below 127.
+/// The largest rounded probability. With the error of earlier positions, it stays below 127.
 const LARGEST: f32 = 126.0;
 
 /// Rounds the keys of the span.
@@ -52,7 +53,7 @@ pub(super) struct RoundKeys<'a> {
 }
 
 impl CacheKernel for RoundKeys<'_> {
-    // The bytes depend on how dot products take them.
+    // The layout of the bytes depends on the instruction set's dot products.
     const FLOATS: bool = false;
     #[inline(always)]
     fn run<I: Isa, C: CacheFormat>(self, isa: I) {
@@ -278,7 +279,7 @@ impl Kernel for Values<'_> {
             let start = strip * STRIP;
             let quants = &values.quants[strip * vectors * FOURS..][..vectors * FOURS];
             let scales = &values.scales[start..][..STRIP];
-            // No probability of a position outside the span has been computed.
+            // Probabilities outside the span have not been computed.
             let read = span.start.max(start) - start..span.end.min(start + STRIP) - start;
             let partials = partials.chunks_mut(LANES * partial_len(dim));
             for (scores, partials) in scores.iter().zip(partials) {
@@ -294,13 +295,13 @@ impl Kernel for Values<'_> {
 
 /// The probabilities of 16 queries in a strip, times the scales of the values.
 struct Probabilities {
-    /// Probabilities of four positions, side by side in a query's lane.
+    /// Probabilities of four positions, next to each other in a query's lane.
     quants: [[u8; 4 * LANES]; FOURS],
 }
 
 impl Probabilities {
-    /// Rounds `p` (STRIP) times `scales` (STRIP) at the positions `read`, and returns the scale of
-    /// each query.
+    /// Rounds `p` (STRIP) times `scales` (STRIP) at the positions `read`. Returns each query's
+    /// scale.
     #[inline(always)]
     fn fill<I: Isa>(
         &mut self,

@@ -8,7 +8,7 @@
 //!   for each block of 8 values, each tile of queries:
 //!     partial[query] += probability[query][position] * value[position]
 //! ```
-//! Scores of quantized keys that do not rotate are computed by [`transposed`], and those with their
+//! Scores of quantized keys that do not rotate are computed by [`transposed`], and scores with a
 //! bias by [`bias`].
 //!
 //! Shapes: queries (heads, queries, dim), keys and values (heads, PAGE, dim), scores (heads,
@@ -164,7 +164,7 @@ impl<I: Isa, C: CacheFormat> Tile for FloatTile<'_, I, C> {
         }
         let mut sums = [[self.isa.splat_f32(0.0); ROWS]; N];
         let Block { position, units: keys, .. } = self.keys;
-        // The number of rows at a time: their sums stay in registers.
+        // Some rows at a time, so that their sums stay in registers.
         let whole = keys.len() == ROWS * units;
         if whole && const { I::FEW_SCORE_SUMS / N >= 4 } {
             self.some_rows::<N, 4>(queries, &mut sums);
@@ -245,7 +245,7 @@ impl CacheKernel for Values<'_> {
         let (units, len) = (page.queries.dim / UNIT, partial_len(page.queries.dim));
         let first_unit = page.queries.values_from / UNIT;
         let count = page.queries.count;
-        // More queries to a tile unpack values fewer times, but read each row twice.
+        // With more queries in a tile, values are unpacked fewer times, but each row is read twice.
         let packed = size_of::<C::Unit>() < UNIT;
         let many = packed || count.is_multiple_of(I::FLOAT_TILE);
         let largest = if many { I::FLOAT_TILE } else { I::FEW_VALUE_QUERIES };

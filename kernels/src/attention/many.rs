@@ -1,4 +1,4 @@
-//! Many queries: rows of the cache are unpacked once, and multiplied by tiles of 16 or 32 queries.
+//! Many queries: unpacks rows of the cache once, and multiplies them by tiles of 16 or 32 queries.
 //!
 //! ```text
 //! for each tile of a few keys:                    unpack them, rotate them
@@ -12,8 +12,8 @@
 //! Shapes: panels (queries / 16, dim) of 16 lanes, scores (queries / 16, PAGE) of 16 lanes, values
 //! (PAGE, dim), partials (queries, dim + 2).
 //!
-//! Scores keep the layout of the tiles, 16 queries side by side for each position, so the softmax
-//! needs no sums over lanes.
+//! Scores keep the layout of the tiles, with 16 queries next to each other for each position. So the
+//! softmax needs no sums over lanes.
 
 use std::{array::from_fn, ops::Range};
 

@@ -1,4 +1,4 @@
-//! Partial results of queries: `dim` values that are not yet divided by their sum of probabilities,
+//! Partial results of queries: `dim` values that are not divided by their sum of probabilities yet,
 //! the maximum of the scores, and that sum.
 
 use crate::{
@@ -21,8 +21,8 @@ pub fn clear(partials: &mut [f32], dim: usize) {
     }
 }
 
-/// Scales a partial by `factor`, `e^(old maximum - maximum)`, and adds `sum` to its sum. The values
-/// that belong to `sum` are still to be added.
+/// Scales a partial by `factor`, `e^(old maximum - maximum)`, and adds `sum` to its sum. The caller
+/// still has to add the values that belong to `sum`.
 #[inline(always)]
 pub(super) fn rescale<I: Isa>(isa: I, partial: &mut [f32], factor: f32, maximum: f32, sum: f32) {
     let Some((values, last)) = partial.split_last_chunk_mut() else { return };
@@ -34,7 +34,7 @@ pub(super) fn rescale<I: Isa>(isa: I, partial: &mut [f32], factor: f32, maximum:
 }
 
 /// Adds partial `from` to partial `into`, as if its query had attended to the pages of both. A
-/// partial of no keys changes no bit of the other.
+/// partial without keys leaves every bit of the other unchanged.
 pub fn merge(cpu: Cpu, into: &mut [f32], from: &[f32]) {
     cpu.call(Merge { into, from });
 }
@@ -73,8 +73,8 @@ impl Kernel for Merge<'_> {
     }
 }
 
-/// Writes the result of a partial, which is overwritten, to `out`: its `out.len()` values from `from`
-/// on, divided by its sum. `mixed` is whether rows of values were mixed.
+/// Writes a query's result to `out`: the partial's values from `from` on, divided by its sum.
+/// Overwrites the partial. `mixed` is whether rows of values were mixed.
 pub fn finish(cpu: Cpu, mixed: bool, from: usize, partial: &mut [f32], out: &mut [f32]) {
     let dim = partial.len() - 2;
     if mixed {

@@ -1,8 +1,8 @@
-//! Queries in the layouts that scores are computed from.
+//! Queries in the layouts from which scores are computed.
 //!
 //! A few queries keep their shape (heads, queries, dim), as floats or as [`QueryUnit`]s of 32
-//! integers with a scale. Many queries are transposed to panels of 16 with a query in each lane, as
-//! floats or as [`PanelUnit`]s.
+//! integers with a scale. Many queries are transposed to panels of 16, with a query in each lane,
+//! as floats or as [`PanelUnit`]s.
 
 use std::ops::Range;
 
@@ -20,13 +20,13 @@ use crate::{
     regime::Regime,
 };
 
-/// The number of queries from which on unpacking rows is faster.
+/// From this number of queries on, unpacking rows is faster.
 const MANY_QUERIES: usize = 12;
-/// The number of queries from which on unpacking rows is faster for integer scores.
+/// From this number of queries on, unpacking rows is faster for integer scores.
 const MANY_INTEGER_QUERIES: usize = 8;
 
-/// Returns the faster regime for `queries` queries that attend to the same keys, which have the
-/// format `keys`.
+/// Returns the faster regime for `queries` queries that attend to the same keys of the format
+/// `keys`.
 pub fn faster_regime(queries: usize, keys: CacheType, reading: Reading) -> Regime {
     let many = match are_integers(keys, reading, Regime::Many) {
         true => MANY_INTEGER_QUERIES,
@@ -35,8 +35,8 @@ pub fn faster_regime(queries: usize, keys: CacheType, reading: Reading) -> Regim
     if queries < many { Regime::Few } else { Regime::Many }
 }
 
-/// Returns whether scores are computed from integers: quantized keys that do not rotate. A few
-/// queries are multiplied with their bias separately.
+/// Returns whether scores are computed from integers: for quantized keys that do not rotate. A few
+/// queries are multiplied with the keys' bias separately.
 fn are_integers(keys: CacheType, reading: Reading, regime: Regime) -> bool {
     keys.is_quantized()
         && match reading {
@@ -77,14 +77,14 @@ pub(super) struct Prepared {
     pub values_from: usize,
     pub soft_cap: Option<f32>,
     pub regime: Regime,
-    /// The way in which keys are read.
+    /// How keys are read.
     pub reading: Reading,
     /// Whether the queries are stored as integers, for quantized keys.
     pub quantized: bool,
     /// Whether many queries are also stored in 8 bits.
     pub eight_bits: bool,
-    /// A few queries: (heads, queries, dim), beside integers for the bias of keys. Many: panels of 16
-    /// queries, (panels, dim), where lanes are queries.
+    /// A few queries: (heads, queries, dim), in addition to integers if keys have a bias. Many:
+    /// panels of 16 queries, (panels, dim), where lanes are queries.
     pub floats: Vec<Lanes>,
     /// A few queries as integers: (heads, queries, units).
     pub units: Vec<QueryUnit>,
@@ -116,8 +116,8 @@ impl Prepared {
         }
     }
 
-    /// Stores the queries `q` for keys of the format `keys`. Integers are of queries multiplied by a
-    /// Hadamard matrix if the keys are. `panel` is a buffer: (dim).
+    /// Stores the queries `q` for keys of the format `keys`. If the keys are mixed, so are the
+    /// integers. `panel` is a buffer: (dim).
     pub fn fill(
         &mut self,
         cpu: Cpu,

@@ -1,4 +1,4 @@
-//! A few queries, with keys that are rotated in registers: the rotated rows are never written.
+//! A few queries, with keys that are rotated in registers. The rotated rows are never written.
 //!
 //! ```text
 //! for each key of the block, with the cosines c and sines s of its position:

@@ -1,5 +1,5 @@
-//! Raw keys, which are stored before rotation and rotated when they are used. Biases, which are
-//! rotated and added to keys that are stored without them.
+//! Raw keys are stored before rotation and rotated when they are used. Biases are rotated and added
+//! to keys that are stored without them.
 //!
 //! ```text
 //! row of position p of a page = rows[(p + before) / group]        n_rot / 2 cosines, then sines
@@ -15,10 +15,10 @@ use crate::{
 
 /// The row of cosines and sines that rotates the key, or its bias, at each position of a page.
 ///
-/// A score depends only on the difference of the angles of query and key. So keys are rotated by
-/// their position within the page, with rows that are the same for all pages and stay in the L1 or
+/// A score depends only on the difference between the angles of query and key. So keys are rotated
+/// by their position within the page. These rows are the same for all pages and stay in the L1 or
 /// L2 cache. Queries are rotated by the remaining angle. If only the bias rotates, it has been
-/// rotated to the page's start.
+/// rotated to the page's start already.
 #[derive(Clone, Copy)]
 pub struct Rotation<'a> {
     /// (rows, `n_rot`): for each row the cosines of all pairs, then their sines, as for
@@ -28,18 +28,18 @@ pub struct Rotation<'a> {
     pub n_rot: usize,
     /// The number of neighbouring positions that share a row.
     pub group: usize,
-    /// The number of positions of the first group that lie before the page, less than `group`.
+    /// The number of positions of the first group that are before the page, less than `group`.
     pub before: usize,
     /// Set if keys are stored rotated, and only their bias rotates.
     pub arcs: Option<&'a Arcs>,
-    /// Vectors that are added, rotated, to each KV head's keys: (heads, dim), or empty.
+    /// Vectors to rotate and add to each KV head's keys: (heads, dim), or empty.
     pub bias: &'a [f32],
 }
 
-/// The way in which keys are read.
+/// How keys are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// Keys are read as they are stored.
+    /// Keys are used as stored.
     Stored,
     /// A rotated bias is added to keys that are stored rotated.
     Biased,
@@ -48,7 +48,7 @@ pub enum Reading {
 }
 
 impl Reading {
-    /// Returns the way in which keys are read with `rotation`.
+    /// Returns how keys are read with `rotation`.
     pub fn of(rotation: Option<Rotation<'_>>) -> Self {
         match rotation {
             None => Reading::Stored,
@@ -84,14 +84,14 @@ impl<'a> Rotation<'a> {
         Rotation { bias, ..self }
     }
 
-    /// Returns whether the elements of a pair are a whole number of units apart and keys need only
-    /// rotation. Then no unit contains both elements.
+    /// Returns whether keys need only rotation, and the elements of a pair are a whole number of
+    /// units apart. Then no unit contains both elements.
     pub(super) fn is_by_units(&self) -> bool {
         self.n_rot.is_multiple_of(2 * UNIT) && self.arcs.is_none() && self.bias.is_empty()
     }
 
-    /// Returns the cosines and sines for scores with the bias alone, if only the bias rotates, and its
-    /// pairs fill the lanes.
+    /// Returns the arcs for scores with the bias alone; `None` unless only the bias rotates, and
+    /// its pairs fill the lanes.
     #[inline(always)]
     pub(super) fn bias_arcs(&self) -> Option<&'a Arcs> {
         let whole = self.n_rot > 0 && self.n_rot.is_multiple_of(2 * LANES) && self.group == 1;
@@ -99,8 +99,8 @@ impl<'a> Rotation<'a> {
     }
 }
 
-/// Reads keys as floats. Keys with a rotation are written no longer mixed, rotated, with their bias;
-/// others as they are stored, which may be mixed.
+/// Reads keys as floats. Keys with a rotation are unmixed, rotated, and get their bias. Other keys
+/// stay as stored, and may be mixed.
 pub(super) struct LoadKeys<'a, C: CacheFormat> {
     /// The number of values of a key.
     pub dim: usize,

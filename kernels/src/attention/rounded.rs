@@ -10,11 +10,11 @@
 //!   scale = largest magnitude / 127
 //!   quant = round(row / scale)                 four positions in a lane, lanes are values
 //! ```
-//! The anchor is the first key of the page. Neighbouring keys have much in common, above all the
-//! biases of some models, which are larger than what distinguishes the keys; products with the
-//! anchor are computed in single precision. (SageAttention subtracts the mean, which is not known
-//! before the page is full.) `H` is a Hadamard matrix ([`crate::hadamard`]): up to a factor it changes
-//! no product.
+//! The anchor is the first key of the page. Neighbouring keys have much in common: above all the
+//! biases of some models, which are larger than the differences between keys. Products with the
+//! anchor are computed in single precision. (SageAttention subtracts the mean, but that is unknown
+//! before the page is full.) `H` is a Hadamard matrix ([`crate::hadamard`]). It changes products
+//! only by a factor.
 
 use std::ops::Range;
 
@@ -27,7 +27,7 @@ use crate::{
     isa::{CacheLine, Isa, Kernel, LANES},
 };
 
-/// The number of positions with a common scale of their probabilities.
+/// The number of positions whose probabilities share a scale.
 pub(super) const STRIP: usize = 64;
 /// The number of groups of four positions of a strip.
 pub(super) const FOURS: usize = STRIP / 4;
@@ -38,7 +38,7 @@ pub(super) struct Panels {
     pub quants: Vec<CacheLine>,
     /// (panels): the scale of each row.
     pub scales: Vec<Lanes>,
-    /// (panels): for each row the value that cancels [`Isa::SIGNED_BIAS`] in the other factor of a
+    /// (panels): for each row, the value that cancels [`Isa::SIGNED_BIAS`] in the other factor of a
     /// product.
     pub starts: Vec<[i32; LANES]>,
 }
@@ -54,8 +54,7 @@ impl Panels {
         }
     }
 
-    /// Rounds a panel (dim, 16 rows), which is overwritten. Its rows may be `mixed`: multiplied by a
-    /// Hadamard matrix.
+    /// Rounds a panel (dim, 16 rows), and overwrites it. Its rows may be `mixed` already.
     #[inline(always)]
     pub fn put<I: Isa>(&mut self, isa: I, index: usize, panel: &mut [[f32; LANES]], mixed: bool) {
         let fours = panel.len() / 4;
@@ -132,7 +131,7 @@ impl Kernel for RoundQueries<'_> {
 
 /// The keys of a page.
 pub(super) struct RoundedKeys {
-    /// The keys less the anchor.
+    /// The keys minus the anchor.
     pub panels: Panels,
     /// The first key of the page: (dim).
     pub anchor: Vec<f32>,
@@ -158,8 +157,8 @@ impl RoundedValues {
         RoundedValues { quants: vec![CacheLine::zeroed(); lines], scales: vec![0.0; PAGE] }
     }
 
-    /// Rounds the values `rows` (4, dim) of four positions, from vector `first` on. Positions outside
-    /// of `span` are not read.
+    /// Rounds the values `rows` (4, dim) of four positions, from vector `first` on. Skips positions
+    /// outside of `span`.
     #[inline(always)]
     pub fn put<I: Isa>(
         &mut self,

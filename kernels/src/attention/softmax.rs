@@ -4,7 +4,7 @@
 //! a few queries, one after the other: lanes are positions, so maxima and sums run over lanes
 //! many queries, 16 side by side:      lanes are queries
 //! ```
-//! The two find maxima and exclude invisible positions differently. The rest is [`Step`].
+//! The two differ in how they find maxima and exclude invisible positions. The rest is [`Step`].
 
 use super::{
     Lanes, PAGE, Page,
@@ -19,8 +19,8 @@ use crate::{
 struct Step<I: Isa> {
     isa: I,
     minus_maximum: I::WideFloats,
-    /// Scales partials with the old maximum. Not a vector, which would occupy a register until the
-    /// partials are scaled.
+    /// Scales partials that have the old maximum. It is not a vector, since that would occupy a
+    /// register until the partials are scaled.
     factor: [f32; LANES],
     /// The sum of all probabilities.
     sum: I::WideFloats,
@@ -42,7 +42,7 @@ impl<I: Isa> Step<I> {
     }
 }
 
-/// A few queries. Positions that are not visible get probability 0.
+/// A few queries. Invisible positions get probability 0.
 pub(super) struct Few<'a> {
     pub page: &'a Page<'a>,
     /// (heads, queries, PAGE)
@@ -106,7 +106,7 @@ fn padded(scores: &[f32]) -> [f32; LANES] {
     })
 }
 
-/// Many queries. Positions that are not visible get score minus infinity, and so probability 0.
+/// Many queries. Invisible positions get score minus infinity, and so probability 0.
 pub(super) struct Many<'a> {
     pub page: &'a Page<'a>,
     /// (queries / 16, PAGE)
@@ -160,8 +160,8 @@ fn sixteen<I: Isa>(isa: I, scores: &mut [Lanes], partials: &mut [f32], dim: usiz
     for s in &*scores {
         maxima = isa.wide_max(maxima, isa.wide_load_f32(&s.0));
     }
-    // The maximum of a query that has attended to no key is minus infinity, and minus infinity
-    // minus itself would be NaN.
+    // The maximum of a query without keys is minus infinity, and subtracting that from itself would
+    // give NaN.
     let finite = isa.wide_max(maxima, isa.wide_splat(f32::MIN));
     let mut step = Step::new(isa, old, isa.wide_mul(finite, isa.wide_splat(-1.0)));
     for s in &mut *scores {

@@ -1,4 +1,5 @@
-//! Summaries of blocks of keys, which estimate how much attention a block gets without its keys.
+//! Summaries of blocks of keys. They estimate how much attention a block gets, without reading its
+//! keys.
 //!
 //! ```text
 //! of a block:    mean   = sum of k / 32                             element by element
@@ -7,9 +8,9 @@
 //!                ln(sum of e^(q . k)) ~ m + ln 32 + v / 2           if v < 2 ln 32
 //!                                       m + sqrt(2 v ln 32)         otherwise
 //! ```
-//! The scores of a block are taken for normally distributed, with independent elements. The first
-//! case is their second-order cumulant expansion. In the second one the largest of 32 scores
-//! exceeds all others (Derrida 1981, "Random-energy model").
+//! The scores of a block are assumed to be normally distributed, with independent elements. The
+//! first case is their second-order cumulant expansion. In the second case, the largest of 32
+//! scores exceeds all others (Derrida 1981, "Random-energy model").
 
 use bytemuck::{cast_slice, cast_slice_mut, must_cast_slice_mut};
 
@@ -36,7 +37,7 @@ pub const fn summary_bytes(dim: usize) -> usize {
 
 /// Writes the summary ([`summary_bytes`]) of the block at `first`, a position of a page.
 ///
-/// `keys` are the page's rows of one KV head. They are rotated by `rotation` as for
+/// `keys` are the page's rows of one KV head. `rotation` rotates them as in
 /// [`attend`](super::attend).
 pub fn summarize(
     cpu: Cpu,
@@ -128,8 +129,8 @@ impl Kernel for Moments<'_> {
     }
 }
 
-/// Estimates the logarithm of the sum of `e^score` over the keys of each block in `summaries`, for
-/// each of the queries (queries, dim), into `out`: (blocks, queries).
+/// Estimates the logarithm of the sum of `e^score` over the keys of each block in `summaries`.
+/// Writes it to `out` (blocks, queries) for each of the queries (queries, dim).
 ///
 /// Queries are scaled and rotated as for [`attend`](super::attend), and never mixed.
 pub fn estimate(cpu: Cpu, queries: &[f32], dim: usize, summaries: &[u8], out: &mut [f32]) {

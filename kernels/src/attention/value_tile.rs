@@ -1,5 +1,5 @@
-//! The tiles in which values are weighted for up to 16 queries: 16 or 32 values of each row, for a
-//! few queries. Lanes are values.
+//! Tiles that weigh values for up to 16 queries. A tile has 16 or 32 values of each row and a few
+//! queries. Lanes are values.
 
 use super::partial::partial_len;
 use crate::{
@@ -46,7 +46,7 @@ pub(super) fn weigh<I: Isa, V: Weighted<I>>(
     values: &V,
     partials: &mut [f32],
 ) {
-    // Code with a constant takes 5 % fewer instructions.
+    // Code with a constant takes 5% fewer instructions.
     match from {
         0 => weigh_from(isa, dim, 0, values, partials),
         _ => weigh_from(isa, dim, from, values, partials),

@@ -13,7 +13,7 @@ use crate::{
     tile::{Tile, tiles},
 };
 
-/// The largest number of tokens of a tile. The activations of more would not stay in the L1 cache.
+/// Maximum tokens of a tile. The activations of more tokens would not stay in the L1 cache.
 const TOKENS: usize = 2;
 
 /// Products of rows of floating-point weights with each token.
@@ -78,8 +78,8 @@ fn float_dots<I: Isa, F: FloatFormat, const N: usize>(
     ahead: &[u8],
     x: [&[f32]; N],
 ) -> [f32; N] {
-    // As many as hide the latency of additions. Wide vectors are pairs of the eight lanes that are
-    // added up in the end.
+    // Enough to hide the latency of additions. A wide vector is a pair of the eight lanes that are
+    // added at the end.
     const VECTORS: usize = 2;
     let mut wide = [[isa.wide_splat(0.0); VECTORS]; N];
     let mut vectors = [&[][..]; N];

@@ -1,4 +1,4 @@
-//! One token, or one after the other: weights are unpacked in registers and multiplied at once.
+//! One token at a time: weights are unpacked in registers and multiplied immediately.
 //!
 //! ```text
 //! for each 32 weights of a row (64 in some formats):
@@ -33,7 +33,7 @@ impl<F: Format> Kernel for Dot<'_, F> {
         let Product { weights, rows, input, out } = self.0;
         let dots =
             Quantized::<I, F> { isa, input, columns: weights.columns(), format: PhantomData };
-        // Elsewhere several tokens are multiplied by `Together`.
+        // On other instruction sets, `Together` multiplies several tokens.
         let tokens = if const { I::SMALL_CODE } { input.tokens } else { 1 };
         for block in Block::all(weights, rows) {
             for token in 0..tokens {
@@ -63,7 +63,8 @@ impl<I: Isa, F: Format> Dots<1> for Quantized<'_, I, F> {
         for s in 0..count {
             span_dots::<I, F, true>(isa, spans.whole(isa, s), &x[s], GROUPS, &mut sums);
         }
-        // Rows of 256-weight blocks are whole spans: the code for other rows is not compiled.
+        // Rows of 256-weight blocks have only whole spans, so the code for other rows is not
+        // compiled.
         if F::BLOCK < SPAN && x.len() > count {
             let groups = (self.columns % SPAN) / GROUP;
             let mut copies = [None; STREAMS];
@@ -94,8 +95,8 @@ impl<I: Isa> Sums<I> {
     }
 }
 
-/// Adds the products of a span of each row with the same span of the token. Only the first
-/// `groups` groups count, whatever the other groups contain: all of them if the span is `WHOLE`.
+/// Adds the products of a span of each row with the same span of the token. Only the first `groups`
+/// groups count, whatever the others contain. If the span is `WHOLE`, all groups count.
 #[inline(always)]
 fn span_dots<I: Isa, F: Format, const WHOLE: bool>(
     isa: I,
@@ -132,7 +133,7 @@ fn span_dots<I: Isa, F: Format, const WHOLE: bool>(
     }
     let factors = Factors::<I, F> { isa, w, shared, x, scale };
     match (F::TWO_GROUPS, const { WHOLE && !I::SMALL_CODE }) {
-        // Unrolled by hand: for long unpacking code, the compiler would keep a loop, with scales
+        // Unrolled by hand. For long unpacking code, the compiler would keep a loop, with scales
         // and sums in memory.
         (true, true) => {
             factors.two_groups(0, sums);
@@ -150,7 +151,7 @@ fn span_dots<I: Isa, F: Format, const WHOLE: bool>(
             factors.group(6, sums);
             factors.group(7, sums);
         }
-        // The scale of a group beyond the last is zero.
+        // The scale of a group after the last one is zero.
         (true, false) => {
             for pair in 0..groups.div_ceil(2) {
                 factors.two_groups(pair, sums);

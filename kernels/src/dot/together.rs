@@ -1,5 +1,5 @@
-//! Several tokens: a span of each row is unpacked once for all of them. The sums of a token have
-//! the same order, and so the same bits, as for a single token.
+//! Several tokens: a span of each row is unpacked once for all of them. A token's sums have the
+//! same order as for a single token, and so the same bits.
 //!
 //! ```text
 //! for each 2 x 16 rows, each 8 tokens:
@@ -21,7 +21,7 @@ use crate::{
     panel::{GROUPS, part, parts},
 };
 
-/// The number of tokens for which a row is read: their activations stay in the L2 cache.
+/// The number of tokens for which a row is read once. Their activations stay in the L2 cache.
 const TOKENS: usize = 8;
 
 /// 256 activations in the order in which a format multiplies them.
@@ -45,7 +45,8 @@ impl Arranged {
         let scale = arrange::<I, F>(isa, [isa.load_f32(&x.scale); 2]);
         let scale = [isa.to_f32s(scale[0]), isa.to_f32s(scale[1])];
         let quants = if F::TWO_GROUPS {
-            // The first halves of two groups, then their last halves; of four groups in two lines.
+            // The first halves of two groups, then their last halves. Of four groups, this takes
+            // two cache lines.
             let halves: &[[[u8; 16]; 2]; GROUPS] = must_cast_ref(&x.quants);
             must_cast(from_fn::<_, 16, _>(|i| {
                 let (line, place) = (i / 4, i % 4);
@@ -123,7 +124,8 @@ impl<I: Isa, F: Format> Tile<'_, I, F> {
         let (count, all) = (spans.count(), self.columns.div_ceil(SPAN));
         let nothing = F::Span::zeroed();
         let (mut tails, mut copies) = ([&nothing; STREAMS], [None; STREAMS]);
-        // Rows of 256-weight blocks are whole spans: the code for other rows is not compiled.
+        // Rows of 256-weight blocks have only whole spans, so the code for other rows is not
+        // compiled.
         if F::BLOCK < SPAN && all > count {
             tails = spans.last(&mut copies);
         }

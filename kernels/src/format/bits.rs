@@ -1,4 +1,4 @@
-//! Conversion of fields of a few bits to bytes, and of bytes to fields, the lowest bits first.
+//! Converts fields of a few bits to bytes, and bytes to fields, lowest bits first.
 
 /// The low nibble of each byte.
 pub(super) const LOW: u64 = 0x0f0f0f0f0f0f0f0f;

@@ -1,5 +1,5 @@
-//! The shared code of formats with code books. A code book is a table of vectors of 8 or 4 weights
-//! (or magnitudes, with separate signs). Blocks store indices of its entries.
+//! Shared code of formats with code books. A code book is a table of vectors of 8 or 4 weights (or
+//! magnitudes, with separate signs). Blocks store indices of its entries.
 
 pub(super) mod iq1_s;
 pub(super) mod iq2_s;

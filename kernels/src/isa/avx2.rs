@@ -232,7 +232,7 @@ impl Avx2 {
         fn add_up_pairs(self, acc: __m256i, a: __m256i) -> __m256i {
             _mm256_add_epi32(acc, _mm256_madd_epi16(a, _mm256_set1_epi16(1)))
         }
-        // |w| times a with the sign of w equals w times a, and its first factor is unsigned.
+        // |w| times (a with the sign of w) equals w times a, and the first factor is unsigned.
         fn dot_add_signed(self, acc: __m256i, w: __m256i, a: __m256i) -> __m256i {
             let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
             _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
@@ -241,8 +241,8 @@ impl Avx2 {
         fn negative(self, w: __m256i) -> __m256i { _mm256_cmpgt_epi8(_mm256_setzero_si256(), w) }
         fn add_ints(self, a: __m256i, b: __m256i) -> __m256i { _mm256_add_epi32(a, b) }
         fn load_ints(self, p: &[i32; 8]) -> __m256i { must_cast(*p) }
-        // Fixes the order of sums of many products: the compiler would compute one token after the
-        // other, which needs more cache lines of a panel than registers hold.
+        // Fixes the order of sums of many products. The compiler would compute one token after the
+        // other, and then hold more cache lines of a panel than there are registers.
         fn in_place(self, sum: __m256i) -> __m256i { opaque(sum) }
     }
 }
@@ -268,7 +268,7 @@ impl Avx2 {
         start: [i32; N],
         add: impl Fn(__m256i, [__m256i; K], [__m256i; K]) -> __m256i,
     ) -> [[<Self as Isa>::WideInts; N]; W] {
-        // The compiler writes out a loop over so many cache lines, but not one over all of them,
+        // The compiler unrolls a loop over this many cache lines, but not one over all of them,
         // which takes a fifth more instructions.
         const LINES: usize = 4;
         debug_assert!(a[0].len().is_multiple_of(LINES));
@@ -317,11 +317,11 @@ impl Avx2 {
 }
 
 impl Isa for Avx2 {
-    // Four would spill registers, which costs more than it saves if another program runs on the
-    // same core.
+    // Four would spill registers. That costs more than it saves if another program runs on the same
+    // core.
     const INT_TILE: usize = 3;
     const SIGNED_TERMS: bool = true;
-    // Four fit here, since no float sums are kept beside the integer sums.
+    // Four fit, since there are no float sums in addition to the integer sums.
     const KEY_TILE: usize = 4;
     const FLOAT_TILE: usize = 6;
     call_with!("avx2,fma,f16c");

@@ -47,7 +47,7 @@ impl Isa for Avx512 {
     // 32 registers, each a wide vector.
     const TILE_PANELS: usize = 2;
     const INT_TILE: usize = 6;
-    // Eight fit here, since no float sums are kept beside the integer sums.
+    // Eight fit, since there are no float sums in addition to the integer sums.
     const KEY_TILE: usize = 8;
     const FLOAT_TILE: usize = 8;
     const ATTENTION_TILE: usize = 8;

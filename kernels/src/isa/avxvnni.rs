@@ -8,8 +8,8 @@ use super::{Avx2, Half, Isa, Kernel, avx2::on_32_bytes, pair::wide_as_pair};
 
 /// AVX2 with the dot product of AVX-VNNI: laptops since Alder Lake, which lack AVX-512.
 ///
-/// No emulator has it. With the crate's feature `model-avxvnni`, it is AVX2 with a model of the
-/// instruction in plain Rust, so that tests run on every CPU with AVX2.
+/// No emulator has AVX-VNNI. With this crate's feature `model-avxvnni`, it is AVX2 with a model of
+/// the instruction in plain Rust, so that tests run on every CPU with AVX2.
 #[derive(Clone, Copy)]
 pub struct AvxVnni(Avx2);
 
@@ -87,7 +87,7 @@ macro_rules! avx_vnni {
 
         impl Isa for AvxVnni {
             const INT_TILE: usize = 3;
-            // Six fit here, since no float sums are kept beside the integer sums.
+            // Six fit, since there are no float sums in addition to the integer sums.
             const KEY_TILE: usize = 6;
             const FLOAT_TILE: usize = 6;
             const SIGNED_BIAS: u8 = 128;

@@ -1,4 +1,4 @@
-//! The choice of an instruction set at run time.
+//! Chooses an instruction set at run time.
 
 use super::{Isa, Kernel, Scalar};
 
@@ -74,12 +74,20 @@ macro_rules! define {
 instruction_sets!(define, Cpu);
 
 impl Cpu {
-    /// Returns the fastest instruction set that the running CPU has.
+    /// Returns the fastest instruction set of the running CPU.
+    ///
+    /// ```
+    /// use rope_cpu_kernels::Cpu;
+    ///
+    /// let cpu = Cpu::best();
+    /// assert!(Cpu::NAMES.contains(&cpu.name()));
+    /// assert!(Cpu::named("scalar").is_some()); // every CPU has it
+    /// ```
     pub fn best() -> Cpu {
         Self::available().pop().unwrap_or(Cpu::Scalar(Scalar))
     }
 
-    /// Returns the instruction set named `name`, if the running CPU has it.
+    /// Returns the instruction set called `name`; `None` if the running CPU lacks it.
     pub fn named(name: &str) -> Option<Cpu> {
         Self::available().into_iter().find(|cpu| cpu.name() == name)
     }

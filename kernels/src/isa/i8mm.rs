@@ -121,7 +121,7 @@ fn smmla(mut acc: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
         asm!(
             "smmla {c:v}.4s, {a:v}.16b, {b:v}.16b",
             c = inout(vreg) acc, a = in(vreg) a, b = in(vreg) b,
-            // Not `pure`: the order of many of them is the order of least registers.
+            // Not `pure`: their order is the order that needs the fewest registers.
             options(nomem, nostack, preserves_flags)
         );
     }

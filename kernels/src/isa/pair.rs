@@ -1,4 +1,4 @@
-//! Wide vectors as pairs of narrow ones, for instruction sets without wider registers.
+//! Wide vectors as pairs of narrow vectors, for instruction sets without wider registers.
 
 macro_rules! wide_as_pair {
     () => {

@@ -71,7 +71,7 @@ impl Scalar {
 }
 
 impl Isa for Scalar {
-    // Nobody chooses this instruction set for its speed, and code takes time to compile.
+    // Speed does not matter for this instruction set, and code takes time to compile.
     const SMALL_CODE: bool = true;
     const INT_TILE: usize = 1;
     const FLOAT_TILE: usize = 1;

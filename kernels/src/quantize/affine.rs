@@ -40,7 +40,7 @@ impl<const G: usize, const N: usize> AffineBlock<G, N> {
         let fits: [LinearFit; N] = from_fn(|g| {
             LinearFit::search(&groups[g], importance_of(g), levels, false, steps.clone())
         });
-        // The unit of the groups' numbers. With importance, one whose multiples are near to them.
+        // The unit of the groups' numbers. With importance, its multiples are near these numbers.
         let unit = |values: [f32; N]| {
             let highest = values.into_iter().fold(0.0, f32::max);
             let Some(importance) = importance else { return f16::from_f32(highest / most) };
@@ -122,7 +122,7 @@ impl LinearFit {
         let widest = LinearFit { scale: (highest - lowest) / levels, minimum: -lowest };
         let mut found = (widest, error(widest, &widest.quants(weights, levels)));
         for step in steps {
-            // Starts from the best minimum so far.
+            // Start from the best minimum so far.
             let lowest = -found.0.minimum;
             let inverse = (levels + width * step as f32) / (highest - lowest);
             let quants = weights.map(|weight| nearest((weight - lowest) * inverse, 0.0, levels));
@@ -148,8 +148,8 @@ impl LinearFit {
         found.0
     }
 
-    /// Returns the scale of a block of 32 weights and its offset, the least weight. With
-    /// `importance`, returns those of a search if they are better.
+    /// Returns the scale and the offset of a block of 32 weights. The offset is the smallest
+    /// weight. With `importance`, returns the result of a search if it is better.
     #[inline(always)]
     pub fn of_block(
         weights: &[f32; 32],

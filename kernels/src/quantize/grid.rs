@@ -1,9 +1,9 @@
-//! The nearest entries of a code book.
+//! Finds the nearest entries of a code book.
 //!
-//! Trying all entries for every vector and every scale would take minutes for a small model. So
-//! each weight is rounded to the nearest level alone. That is the answer if the code book has an entry
-//! with these levels. Otherwise it is one of the entries near them, which are listed once for all
-//! combinations of levels.
+//! Trying all entries for every vector and scale would take minutes for a small model. So each
+//! weight is first rounded to the nearest level. If the code book has an entry with these levels,
+//! that is the answer. Otherwise the answer is one of the entries near them. These are listed once
+//! for all combinations of levels.
 
 use bytemuck::{AnyBitPattern, must_cast_ref};
 
@@ -14,7 +14,8 @@ pub(crate) struct Grid<const L: usize> {
     entries: Vec<[f32; L]>,
     /// The middles between two levels.
     middles: Vec<f32>,
-    /// For each combination of levels, the nearest entries. If one has these levels, only that one.
+    /// The nearest entries for each combination of levels. If an entry has exactly these levels,
+    /// only that one.
     near: Vec<[u16; NEAR]>,
 }
 

@@ -71,7 +71,7 @@ pub(crate) fn fit<const G: usize, C: Codes<G>>(
         let (_, values) = codes.nearest(weights, importance, scale);
         let products = sum::<G>(|i| importance[i] * weights[i] * values[i]);
         let squares = sum::<G>(|i| importance[i] * values[i] * values[i]);
-        // A scale of the other sign is one that the format may lack.
+        // The format may lack scales of the other sign.
         let found = if products * scale > 0.0 { products * inverse(squares) } else { 0.0 };
         Fit { scale: found, squares, gain: found * products }
     };
@@ -79,7 +79,7 @@ pub(crate) fn fit<const G: usize, C: Codes<G>>(
     for value in values {
         let scale = largest / value;
         let new = at(scale);
-        // The first one stays if the sums are not finite.
+        // If the sums are not finite, keep the first one.
         if new.gain > found.gain || found.scale == 0.0 {
             found = if new.gain > 0.0 { new } else { Fit { scale, ..new } };
         }
@@ -172,7 +172,7 @@ impl<Code: Copy, const N: usize> ScaledBlock<Code, N> {
         let mut found = with(d);
         for _ in 0..ROUNDS {
             let new = with(found.2);
-            // An infinite error stays: a smaller scale would hide that the weights are too large.
+            // Keep an infinite error: a smaller scale would hide that the weights are too large.
             match new.1.partial_cmp(&found.1) {
                 Some(Ordering::Less) if found.1.is_finite() => found = new,
                 _ => break,
@@ -181,7 +181,7 @@ impl<Code: Copy, const N: usize> ScaledBlock<Code, N> {
         found.0
     }
 
-    /// Quantizes a block with a given `d`. Returns its error too, and the least-squares `d`.
+    /// Quantizes a block with a given `d`. Also returns its error, and the least-squares `d`.
     #[inline(always)]
     fn with<const G: usize>(
         codes: &impl Codes<G, Code = Code>,

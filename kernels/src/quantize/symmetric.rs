@@ -15,8 +15,8 @@ pub(crate) fn largest<const N: usize>(weights: &[f32; N]) -> f32 {
     weights.iter().copied().find(|weight| weight.abs() == magnitude).unwrap_or(0.0)
 }
 
-/// Returns the scale, and the quants plus `levels`, with which the largest weight becomes the quant
-/// `-levels`: not the nearest ones, but quickly found. So does ggml.
+/// Returns a scale and quants plus `levels`, such that the largest weight becomes the quant
+/// `-levels`. This is not the best scale, but quickly found, as in ggml.
 #[inline(always)]
 pub(crate) fn quick_half<const N: usize>(weights: &[f32; N], levels: f32) -> (f16, [u8; N]) {
     let scale = largest(weights) / -levels;
@@ -85,7 +85,7 @@ impl SymmetricBlock {
 #[inline(always)]
 fn search<const N: usize>(weights: &[f32; N], importance: Option<&[f32; N]>, levels: f32) -> f32 {
     let largest = largest(weights);
-    // Relative to the largest weight, so that fourth powers are finite.
+    // Relative to the largest weight, so that fourth powers stay finite.
     let per_largest = inverse(largest);
     let weights = weights.map(|weight| weight * per_largest);
     let (mut scale, mut gain) = (0.0, 0.0);

@@ -12,12 +12,22 @@ use crate::{
 /// Maximum weights of a channel.
 pub const TAPS_MAX: usize = 8;
 
-/// Replaces inputs by outputs. `window` holds the inputs before them, the oldest first, one fewer
-/// than `taps`; it then holds the last inputs. `weights` are (channels, taps), of at most
+/// Replaces inputs by outputs. `window` has the previous inputs, oldest first, one fewer than there
+/// are taps; it is updated to the last inputs. `weights` are (channels, taps), for at most
 /// [`LANES`] channels.
 ///
 /// # Panics
 /// If there are more than [`TAPS_MAX`] taps.
+///
+/// ```
+/// use rope_cpu_kernels::{Cpu, isa::LANES, recurrence::convolve};
+///
+/// // One channel with two taps.
+/// let (mut window, mut tokens) = ([[2.0; LANES]], [[3.0; LANES]]);
+/// convolve(Cpu::best(), &[0.5, 1.0], &mut window, &mut tokens);
+/// assert_eq!(tokens[0][0], 0.5 * 2.0 + 1.0 * 3.0);
+/// assert_eq!(window[0][0], 3.0);
+/// ```
 pub fn convolve(
     cpu: Cpu,
     weights: &[f32],

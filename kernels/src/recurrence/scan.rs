@@ -1,6 +1,6 @@
-//! A state that maps keys to values, and changes with each token by one of two rules: the gated delta
-//! rule (Yang et al., "Gated Delta Networks", arXiv:2412.06464, equation 10), or the rule of Mamba 2
-//! (Dao and Gu, "Transformers are SSMs", arXiv:2405.21060, equation 2).
+//! A state that maps keys to values. Each token changes it by one of two rules: the gated delta
+//! rule (Yang et al., "Gated Delta Networks", arXiv:2412.06464, equation 10), or the rule of Mamba
+//! 2 (Dao and Gu, "Transformers are SSMs", arXiv:2405.21060, equation 2).
 //!
 //! For each token of a head with the state `S`
 //!
@@ -13,8 +13,8 @@
 //! ```
 //!
 //! The kernel computes `S k` and `S q` of the old state in one pass over it, and the new state in
-//! another: `o = a S q + (k q) d`. Rows of `S` are independent of each other, and lie side by side
-//! in lanes.
+//! another: `o = a S q + (k q) d`. Rows of `S` are independent, and are next to each other in
+//! lanes.
 
 use crate::{
     isa::{Cpu, Isa, Kernel, LANES},
@@ -49,8 +49,20 @@ pub struct ScanTokens<'a> {
     pub rate: usize,
 }
 
-/// Computes [`LANES`] outputs of each token, and moves their part of the state forward. The state has
-/// a row for each element of a key.
+/// Computes [`LANES`] outputs of each token, and advances their part of the state. The state has a
+/// row for each element of a key.
+///
+/// ```
+/// use rope_cpu_kernels::{Cpu, isa::LANES, recurrence::{Rule, ScanTokens, scan}};
+///
+/// // A key of one element. Columns: query, key, 16 values, decay, rate.
+/// let mut rows = [2.0; 20];
+/// (rows[0], rows[1], rows[18], rows[19]) = (1.0, 1.0, 1.0, 0.5);
+/// let tokens = ScanTokens { rows: &rows, width: 20, query: 0, key: 1, value: 2, decay: 18, rate: 19 };
+/// let (mut state, mut out) = ([[0.0; LANES]], [[0.0; LANES]]);
+/// scan(Cpu::best(), Rule::Delta, &mut state, tokens, &mut out);
+/// assert_eq!((state[0][0], out[0][0]), (1.0, 1.0)); // 0.5 * (2 - 0)
+/// ```
 pub fn scan(
     cpu: Cpu,
     rule: Rule,
@@ -81,7 +93,7 @@ impl<const DELTA: bool> Kernel for Scan<'_, DELTA> {
         for (row, out) in rows.chunks_exact(width).zip(out) {
             let (q, k) = (&row[query..][..dim], &row[key..][..dim]);
             let v = isa.wide_load_f32(&lanes(&row[value..][..LANES], 0));
-            // Even and odd rows, so that additions do not wait for each other.
+            // Separate even and odd rows, so that additions do not wait for each other.
             let mut keyed = [isa.wide_splat(0.0); 2];
             let mut queried = [isa.wide_splat(0.0); 2];
             for (i, state) in state.iter().enumerate() {

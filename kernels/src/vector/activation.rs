@@ -1,4 +1,4 @@
-//! The activation functions of feed-forward networks.
+//! Activation functions of feed-forward networks.
 
 use super::{Apply, ElementWise, Function, Map, exp, sigmoid};
 use crate::isa::{Cpu, Isa};
@@ -10,7 +10,7 @@ pub enum Activation {
     Silu,
     /// The tanh approximation of GELU.
     GeluTanh,
-    /// `min(x, 7) / (1 + e^(-1.702 x))`, for a second factor of `clamp(up, -7, 7) + 1` (gpt-oss).
+    /// `min(x, 7) / (1 + e^(-1.702 x))`. The second factor is `clamp(up, -7, 7) + 1` (gpt-oss).
     ClampedSilu,
     /// `1 / (1 + e^-x)`.
     Sigmoid,
@@ -165,6 +165,14 @@ impl ElementWise for ClampedSilu {
 }
 
 /// Computes `gate = activation(gate) * up`.
+///
+/// ```
+/// use rope_cpu_kernels::{Cpu, vector::{Activation, gate}};
+///
+/// let mut x = [1.0];
+/// gate(Cpu::best(), Activation::Silu, &mut x, &[2.0]);
+/// assert!((x[0] - 2.0 / (1.0 + (-1f32).exp())).abs() < 1e-6);
+/// ```
 pub fn gate(cpu: Cpu, activation: Activation, gate: &mut [f32], up: &[f32]) {
     let (x, y) = (gate, up);
     match activation {
@@ -176,6 +184,14 @@ pub fn gate(cpu: Cpu, activation: Activation, gate: &mut [f32], up: &[f32]) {
 }
 
 /// Computes `x = activation(x)`.
+///
+/// ```
+/// use rope_cpu_kernels::{Cpu, vector::{Ungated, activate}};
+///
+/// let mut x = [-1.0, 3.0];
+/// activate(Cpu::best(), Ungated::SquaredRelu, &mut x);
+/// assert_eq!(x, [0.0, 9.0]);
+/// ```
 pub fn activate(cpu: Cpu, activation: Ungated, x: &mut [f32]) {
     match activation {
         Ungated::Silu => cpu.call(Apply { x, function: Silu }),
