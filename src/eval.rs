@@ -1,19 +1,19 @@
 //! Measures models and machines. The functions return numbers and print nothing.
 //!
-//! Speed: [`mod@bench`] repeats tests at a depth. [`batched`] measures several sequences side by
-//! side, and [`mod@sweep`] every step through a context. [`cost`] counts the bytes and operations
-//! of a token. [`mod@probe`] measures the peaks of the machine, and [`statistics`] computes means
-//! and deviations.
+//! Speed: [`mod@bench`] repeats a test at a given depth. [`batched`] measures several sequences at
+//! once, and [`mod@sweep`] measures at each depth through a context. [`cost`] counts the bytes and
+//! operations of a token. [`mod@probe`] measures the peaks of the machine, and [`statistics`]
+//! computes means and deviations.
 //!
 //! RoPE: [`mod@rope`] computes the effect of RoPE methods on frequencies. [`mod@attention`] measures
-//! scores of attention by distance. [`mod@tune`] searches the settings of a method.
+//! attention scores by distance. [`mod@tune`] searches for the best settings of a method.
 //!
-//! Quality: [`mod@perplexity`] scores a text, and [`kl`] compares the probabilities with another
-//! run's, which are in a [`logits_file`]; both use the sums of [`likelihood`]. [`mod@decode`] compares
-//! sparse attention with dense attention. [`mod@importance`] computes importance matrices for
-//! quantization. [`passkey`] measures
-//! retrieval from a long text. [`mod@ruler`] makes RULER's tasks, and [`task_file`] reads questions of
-//! a user's file. [`choices`] computes the likelihood of answers, and [`scores`] compares words.
+//! Quality: [`mod@perplexity`] scores a text. [`kl`] compares its probabilities with those that
+//! another run saved in a [`logits_file`]; both use the sums of [`likelihood`]. [`mod@decode`]
+//! compares sparse attention with dense attention. [`mod@importance`] computes importance matrices
+//! for quantization. [`passkey`] measures retrieval from a long text. [`mod@ruler`] generates RULER's
+//! tasks, and [`task_file`] reads questions from a user's file. [`choices`] computes the likelihood
+//! of answers, and [`scores`] compares words.
 
 #[doc(hidden)]
 pub mod attention;

@@ -26,29 +26,29 @@
 //!
 //! # Reading order
 //!
-//! Modules are listed from callers to callees; no module depends on one above it. Above the library is
-//! the program `rope-cpu` (`src/main.rs`, `src/cli` and `src/server`): flags, conversation, requests.
+//! Modules are listed from callers to callees, and a module depends only on those below it. The program
+//! `rope-cpu` uses the library: `src/main.rs` and `src/cli` for its flags, `src/server` for requests.
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`runtime`] | opens a model: plans memory, threads, context, RoPE and drafts |
-//! | [`chat_answer`] | a conversation to a prompt, the limits of its answer, and what reads it |
-//! | [`batch`] | answers to many requests at a time: slots, prefix reuse, the cache on disk |
-//! | [`eval`] | measurements of a model: speed, the limits of the machine, prediction of a text |
+//! | [`chat_answer`] | the prompt of a conversation, the limits of its answer, and the answer's parser |
+//! | [`batch`] | a scheduler for many requests: slots, prefix reuse, the cache on disk |
+//! | [`eval`] | benchmarks and scores: speed, the machine's peaks, perplexity, retrieval |
 //! | [`generate`] | the loop from a prompt to text; stop rules |
-//! | [`sample`] | logits to a token |
-//! | [`constraint`] | which tokens may follow, by a schema or grammar |
+//! | [`sample`] | the choice of a token from logits |
+//! | [`constraint`] | restricts answers to a JSON schema, grammar or regular expression |
 //! | [`model`] | configuration, weights, buffers, and the forward pass; a [`model::Engine`] computes sequences |
-//! | [`chat`], [`tokenizer`] | turns to text, text to tokens and back |
-//! | [`kv_cache`] | keys and values of past tokens, in pages |
-//! | [`rope`] | the RoPE plan from settings and metadata, its frequencies and cos/sin tables |
-//! | [`threads`] | worker threads: steps, phases, and the buffers shared between them |
+//! | [`chat`], [`tokenizer`] | chat templates; text to tokens and back |
+//! | [`kv_cache`] | pages of keys and values |
+//! | [`rope`] | RoPE methods: the plan from settings and metadata, frequencies, cos/sin tables |
+//! | [`threads`] | the pool of worker threads, and the buffers that they share |
 //! | [`rope_cpu_kernels`] | matrix products, attention, norms, for each format and instruction set |
 //! | [`quantize`] | conversion of a model into another format |
 //! | [`imatrix`] | importance matrices: which weights matter, for quantization |
-//! | `patterns` | many texts found in one pass |
+//! | `patterns` | finds several strings in a text in one pass |
 //! | [`hub`] | download and storage of models of the Hugging Face Hub |
-//! | [`gguf`] | the memory map of a model file, and its validated contents |
+//! | [`gguf`] | memory-maps and validates model files |
 //! | [`settings`] | the names and descriptions of settings, from which front ends derive theirs |
 //! | `platform` | memory, processors, interrupts: everything that differs between systems |
 //!

@@ -86,7 +86,7 @@ pub(crate) const EMBEDDINGS: &str = "token_embd.weight";
 /// The name of the matrix of a predictor's inputs, in its layer.
 pub(crate) const PREDICTOR_INPUT: &str = "nextn.eh_proj";
 
-/// The name of the table of the layers' own inputs for each token.
+/// The name of the table with an input of each layer for each token.
 pub(crate) const LAYER_EMBEDDINGS: &str = "per_layer_token_embd.weight";
 
 /// A model: its checked files, with the weights borrowed from them. Clones are cheap and share
@@ -162,9 +162,9 @@ impl Model {
         first.map_or(self.config().layers.len(), |(layer, _)| layer)
     }
 
-    /// Returns the number of tokens without an output that form a step of their own before those with
-    /// one. It is small if many layers are left out for them, as in Gemma 4, whose last layers share the
-    /// keys and values of earlier ones.
+    /// Returns the number of tokens without an output from which they are computed in a separate step,
+    /// before the tokens with an output. It is small if that step skips many layers, as in Gemma 4,
+    /// whose last layers share the keys and values of earlier ones.
     pub(crate) fn apart_from(&self) -> Option<usize> {
         // The number of tokens that may be computed in the time of a further step with one token.
         const WORTH_A_STEP: usize = 16;

@@ -58,8 +58,9 @@ impl Documents {
         Ok(Documents { folder, files, name, explained: false })
     }
 
-    /// Replaces the tokens of a session by the document with the most first tokens of a prompt, if
-    /// it has many more of them than the session, or all. Prints a note about a damaged file.
+    /// Loads the document with the longest common prefix with `prompt` into the session. Does nothing
+    /// if the session's own prefix is almost as long, unless the document has the whole prompt. Prints
+    /// a note about a damaged file.
     pub fn restore(&mut self, session: &mut Session, prompt: &[Token]) -> Option<Found> {
         loop {
             let (index, least) = self.best(session, prompt)?;

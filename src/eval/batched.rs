@@ -1,4 +1,4 @@
-//! Measures the speed of several sequences side by side, as llama-batched-bench does.
+//! Measures the speed of several sequences at once, as llama-batched-bench does.
 //!
 //! The prompts of all sequences are processed together. Then each step generates a token for every
 //! sequence.
@@ -121,7 +121,7 @@ fn run(engine: &mut Engine, random: &mut RandomTokens, test: Test) -> Result<Sam
     Ok(Sample { prompt, generation, cache_bytes: engine.pool().used_bytes() })
 }
 
-/// Extends all sequences by their tokens, side by side, and computes the logits of the last ones.
+/// Extends all sequences by their tokens in the same steps, and computes the last tokens' logits.
 fn extend<'t>(
     engine: &mut Engine,
     sequences: &mut [Sequence],

@@ -21,7 +21,7 @@ use crate::{
     rope::Rope,
 };
 
-/// A speed test: a prompt, an answer, or one after the other.
+/// A speed test: a prompt, an answer, or a prompt and then an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Test {
     /// Prompt tokens.

@@ -1,4 +1,4 @@
-//! The likelihood of several continuations, for questions with choices.
+//! Computes the likelihood of several continuations, for questions with choices.
 
 use thiserror::Error;
 
@@ -79,8 +79,8 @@ pub fn check(choices: &[Continuation]) -> Result<(), Error> {
     }
 }
 
-/// Returns the log-likelihood of each continuation, in nats; NaN if logits are not finite. `base` keeps the tokens that all of
-/// them start with, for the next call.
+/// Returns the log-likelihood of each continuation, in nats; NaN if logits are not finite. `base`
+/// keeps the tokens that all continuations start with, for the next call.
 ///
 /// # Errors
 /// As for [`check`], or if the model cannot be computed.

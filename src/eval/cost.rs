@@ -23,10 +23,10 @@ pub struct Cost {
     pub token_bytes: u64,
     /// The operations of each prompt token, with the weights of the layers.
     layers: Operations,
-    /// The operations of each token of a prompt's last micro-batch, with the weights behind the last
-    /// keys and values.
+    /// The operations of each token of a prompt's last micro-batch with the weights after the last
+    /// layer that stores keys and values.
     ending: Operations,
-    /// The number of tokens of the last micro-batch from which on its last token is computed apart.
+    /// The number of tokens of the last micro-batch from which its last token gets a separate step.
     apart_from: Option<usize>,
     /// The operations that only the last prompt token requires: with the output matrix, and with the
     /// feed-forward network after the last attention.

@@ -1,5 +1,5 @@
-//! Compares two engines of a model, token by token at the end of a text: what cache types or sparse
-//! attention cost in probabilities, and what they save in seconds.
+//! Compares two engines of a model, token by token at the end of a text. For example, it measures how
+//! much a cache type or sparse attention changes the probabilities, and how much time it saves.
 
 use std::{ops::AddAssign, time::Instant};
 

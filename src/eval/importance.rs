@@ -1,4 +1,4 @@
-//! Computes importance matrices: how large the inputs of a model's matrices are in a text.
+//! Computes importance matrices: the mean squares of the inputs of a model's matrices in a text.
 
 use std::{collections::HashMap, io};
 
@@ -10,12 +10,12 @@ use crate::{
     model::{EMBEDDINGS, Engine, InputsOfMatrix},
 };
 
-/// The tensors beside those of layers.
+/// The tensors that an importance matrix covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tensors {
-    /// Tensors of layers only, as usual: the output's format has many bits.
+    /// Only the tensors of layers. This is usual, as the output's format has many bits.
     Layers,
-    /// Also the output, which may be the embeddings.
+    /// The output too, which some models share with the embeddings.
     All,
 }
 

@@ -46,7 +46,7 @@ pub struct Point<'d> {
     pub number: usize,
     /// The total number of windows.
     pub total: usize,
-    /// The number of windows that were processed side by side, with this one.
+    /// The number of windows that were processed together, including this one.
     pub together: usize,
     /// The statistics up to the end of this window.
     pub so_far: &'d Divergence,

@@ -96,7 +96,7 @@ pub struct Point {
     pub number: usize,
     /// The total number of windows.
     pub total: usize,
-    /// The number of windows that were processed side by side, with this one.
+    /// The number of windows that were processed together, including this one.
     pub together: usize,
     /// The index in the text of the window's first token.
     pub start: usize,

@@ -85,8 +85,8 @@ const EXACT_MAX: usize = 14;
 /// The number of random signs that are tried for more differences.
 const TRIALS: usize = 20_000;
 
-/// Returns the probability that paired values differ at least as much on average if each pair could
-/// as well be swapped: Fisher's test by random signs, for both sides.
+/// Returns the probability of a mean difference at least this large, if each pair were swapped at
+/// random (Fisher's two-sided randomization test).
 pub fn paired_test(differences: &[f64]) -> f64 {
     // Pairs of equal values have the same sum with either sign.
     let differences: Vec<f64> = differences.iter().copied().filter(|d| *d != 0.0).collect();

@@ -1,5 +1,5 @@
-//! Questions in a user's file, in the form of the data sets that lm-evaluation-harness reads: a
-//! JSON object on each line, or an array of objects.
+//! Reads questions from a user's file, in the form of the data sets of lm-evaluation-harness: a JSON
+//! object on each line, or an array of objects.
 
 use std::fmt::Display;
 
@@ -87,7 +87,7 @@ pub enum Question {
     Answer(Generation),
 }
 
-/// Why a file has no questions.
+/// An error while reading a file of questions.
 #[derive(Debug, Error)]
 pub enum Error {
     /// A line is not a question.

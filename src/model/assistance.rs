@@ -11,9 +11,9 @@
 //! h = W_post y                                for the next token
 //! ```
 //!
-//! Its layers have queries alone. They attend to what the model has stored for tokens before n, in its
-//! last layer with a sliding window, or in its last one without. All queries are rotated to position n,
-//! also for further tokens, as the assistant was trained.
+//! Its layers compute only queries. They attend to the keys and values that the model has stored for
+//! tokens before n, in its last layer with a sliding window or in its last layer without. All queries
+//! are rotated to position n, even for further tokens, as in the assistant's training.
 //!
 //! Source: the Gemma 4 assistant of Hugging Face's transformers, as llama.cpp computes it.
 

@@ -149,8 +149,8 @@ impl Schedules {
         }
     }
 
-    /// Returns the number of positions at whose multiples prompts should be cut, in steps that reach
-    /// `end`: 1 if attention is dense up to there.
+    /// Returns the preferred chunk length of a prompt in tokens, for steps up to position `end`; 1 if
+    /// attention is dense up to there. Chunks end at its multiples.
     pub fn prompt_rows(&self, end: usize) -> usize {
         let prompts = self.groups.iter().map(|group| &group[Role::Prompt as usize]);
         let sparse = prompts.filter(|one| one.sparse.is_some_and(|sparse| sparse.applies(end)));

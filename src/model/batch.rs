@@ -106,7 +106,7 @@ pub struct Batch {
     pub rows: Vec<Row>,
     pub roles: RoleRows,
     pub parts: Vec<Part>,
-    /// Whether rows have no keys of their own, so that they attend to earlier tokens only.
+    /// Whether rows store no keys, so that they attend to earlier tokens only.
     pub without_keys: bool,
 }
 

@@ -57,8 +57,8 @@ pub struct Config {
     pub layers_in_file: usize,
     /// The elements of a token's activations between layers.
     pub embedding: usize,
-    /// The elements of the input that each layer has for a token, beside the activations; 0 if layers
-    /// have none.
+    /// The elements of each layer's additional input for a token; 0 if layers have only the
+    /// activations as input.
     pub layer_input: usize,
     /// The number of tokens in the vocabulary.
     pub vocabulary: usize,
@@ -131,7 +131,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads and checks what the metadata have beside the layers.
+    /// Reads and checks the metadata that do not describe layers.
     fn with_layers(
         gguf: &Gguf<'_>,
         keys: &Keys<'_, '_>,

@@ -51,8 +51,8 @@ pub struct Options {
     pub values: CacheType,
     /// Maximum bytes of keys and values of all sequences.
     pub cache_bytes: usize,
-    /// Maximum bytes of a mixture's experts in memory; by default what is available, beside one
-    /// sequence. Other experts are read from the file where tokens choose them.
+    /// Maximum bytes of a mixture's experts in memory; by default the available memory minus one
+    /// sequence. Other experts are read from the file when tokens choose them.
     pub expert_bytes: Option<u64>,
     /// Lets the model's predictor ([`Config::predictor`](super::Config)) follow sequences, so that
     /// [`Engine::predict`] can draft. No effect without a predictor.
@@ -375,7 +375,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends [`Engine::observe`]. Returns what was captured; nothing if nothing was observed.
+    /// Ends [`Engine::observe`] and returns the captured queries and keys, if any.
     pub(crate) fn take_observed(&mut self) -> Observed {
         self.observer.take().map(Observer::into_observed).unwrap_or_default()
     }

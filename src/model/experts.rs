@@ -37,7 +37,7 @@ pub struct Slots {
     all: Phased<usize>, // the lists of `Lists`, one after the other
 }
 
-/// The lists of slots: numbers, each in a list of its own.
+/// The lists of slots, as separate arrays of numbers.
 struct Lists<T> {
     /// The first slot of each expert, and the number of all slots.
     starts: T,

@@ -1,8 +1,9 @@
-//! Values that are not finite: the first place in a step that computes one.
+//! Finds the first place in a step that computes a value that is not finite.
 //!
 //! Rounding to 8 bits, the softmax, limits, soft caps and some activations turn such values into
-//! ordinary numbers, so a damaged weight could change a text unnoticed. Therefore everything is checked
-//! before: a pass over values that are in the L1 cache, beside products with all weights.
+//! ordinary numbers, so a damaged weight could change a text unnoticed. All values are therefore
+//! checked before these. The values are still in the L1 cache, so this costs little compared with the
+//! products with all weights.
 
 use std::{
     fmt,

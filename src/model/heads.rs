@@ -97,7 +97,7 @@ impl Heads<'_> {
             Projection::Key => self.attention.key_norm,
             Projection::Value => None,
         };
-        // Heads may have weights of their own.
+        // Heads share their weights, or each has different ones.
         let dim = self.attention.config.head_dim;
         let norm = norm.map(|all| if all.len() > dim { &all[head * dim..][..dim] } else { all });
         if !self.attention.norms_after_rotation {

@@ -1,7 +1,7 @@
 //! Attention to latents (multi-head latent attention; DeepSeek-V2, arXiv:2405.04434, section 2.1).
 //!
-//! The key and the value of head `h` are products of a latent `c`, which is shorter than all of them
-//! together and common to all heads. Beside it, all heads share a part `r` of the key that rotates:
+//! The keys and values of all heads are products of one latent `c`, which is shorter than all of them
+//! together. All heads also share a part `r` of the key, which rotates:
 //!
 //! ```text
 //! key_h   = [K_h c, rotated r]          query_h = [q_h, rotated p_h]

@@ -1,5 +1,5 @@
-//! The inputs that layers have beside the activations: small embeddings of the token, one for each
-//! layer (Gemma 4).
+//! Computes the additional inputs of layers: small embeddings of the token, one for each layer
+//! (Gemma 4).
 
 use rope_cpu_kernels::vector::{Activation, gate, rms_norm};
 

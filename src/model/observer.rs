@@ -1,8 +1,8 @@
 //! Captures queries and keys of chosen layers in forward passes, so that attention scores can be
-//! computed beside them.
+//! computed from them afterwards.
 //!
-//! A pass computes scores in tiles and keeps none of them. An observer holds what scores follow from:
-//! queries and keys before their rotation. Without an observer, a layer costs one comparison more.
+//! A pass computes scores in tiles and does not keep them. An observer therefore stores queries and
+//! keys before their rotation. Without an observer, a layer costs one more comparison.
 
 use std::{
     collections::BTreeMap,

@@ -1,9 +1,9 @@
 //! Recurrent layers: short convolutions, and scans by the gated delta rule or the rule of Mamba 2.
 //!
-//! A state sums up all earlier tokens, and a token changes it. So the tokens of a sequence follow each
-//! other, and tasks divide the channels: each moves its part of the state of every sequence in the
-//! batch from before the step to its end, and writes it down at each snapshot. The bits of a token
-//! therefore do not depend on the step that it is in.
+//! A recurrent state summarizes all earlier tokens, and each token updates it. The tokens of a sequence
+//! are therefore computed in order, and tasks divide the channels instead. Each task advances its
+//! channels of every sequence in the batch through the whole step, and saves them at each snapshot.
+//! So the bits of a token do not depend on the step that computes it.
 
 use std::ops::Range;
 

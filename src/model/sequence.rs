@@ -1,4 +1,4 @@
-//! A sequence: its tokens, their memory, and what a full context has evicted.
+//! A sequence: its tokens, their keys, values and states, and the number of evicted tokens.
 
 use std::{ops::Range, sync::Arc};
 
@@ -52,7 +52,7 @@ pub struct Sequence {
     pub(super) recomputed: Option<usize>,
     /// The number of tokens evicted since the last [`Sequence::take_evicted`].
     pub(super) newly_evicted: Option<usize>,
-    /// The index of the first token whose keys and values another text gave; see
+    /// The index of the first token with keys and values of another text; see
     /// [`Engine::place`](super::Engine::place).
     pub(super) placed: Option<usize>,
     /// The outputs for the last tokens, which an assistant drafts from.
@@ -242,7 +242,7 @@ impl Sequence {
         }
     }
 
-    /// Returns the number of first tokens that were computed as a text of their own.
+    /// Returns the number of first tokens that were computed in this sequence, before placed ones.
     pub(super) fn unplaced_prefix(&self) -> usize {
         self.placed.unwrap_or(self.computed)
     }

@@ -356,8 +356,8 @@ fn attended(config: &Config) -> usize {
     config.attention_max(config::Attention::output_width).max(recurrences.max().unwrap_or(0))
 }
 
-/// Returns the elements of a row that queries, or one of them, are computed from beside the
-/// activations.
+/// Returns the elements of a row that queries are computed from, apart from the activations: the
+/// latent of queries, or the unrotated part of one query.
 fn query_width(mixer: &Mixer<'_>) -> usize {
     let Mixer::Attention(Attention { config, latent: Some(latent), .. }) = mixer else { return 0 };
     let unrotated = config.latent.map_or(0, |latent| latent.unrotated);

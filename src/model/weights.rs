@@ -46,7 +46,7 @@ pub struct Weights<'a> {
     pub terms: Option<Terms<'a>>,
     /// The branches of each layer, in the order of their computation.
     pub layers: Vec<Vec<Branch<'a>>>,
-    /// The inputs that each layer has beside the activations, if the model has any.
+    /// The additional inputs of each layer, if the model has any.
     pub layer_inputs: Option<LayerInputs<'a>>,
     pub output_norm: Option<NormWeights<'a>>,
     /// `None` in an encoder, which has no logits.
@@ -64,7 +64,7 @@ pub struct Branch<'a> {
     pub norm: Option<NormWeights<'a>>,
     /// At least one, at most [`Branch::MIXERS_MAX`].
     pub mixers: Vec<Mixer<'a>>,
-    /// The norms of the mixers' outputs, one for each, if they have norms of their own.
+    /// The norm of each mixer's output, if the outputs are normalized before they are added.
     pub mixer_norms: Vec<NormWeights<'a>>,
     pub post_norm: Option<NormWeights<'a>>,
     pub output_scale: f32,

@@ -8,13 +8,13 @@ use crate::{
     rope::{Layers, Plan, Table, Visibility},
 };
 
-/// Everything that scores follow from.
+/// The inputs of attention scores.
 pub struct Scores<'s> {
     pub config: &'s Config,
     pub plan: &'s Plan,
     pub observed: &'s Observed,
     pub settings: &'s Settings,
-    /// The ranges of distances, of equal widths but for the last.
+    /// The ranges of distances. All but the last have the same width.
     pub bins: &'s [Range<usize>],
 }
 

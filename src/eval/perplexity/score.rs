@@ -29,9 +29,8 @@ pub struct ScoredToken<'s> {
 /// `None`, window after window.
 pub type OnScored<'e> = &'e mut dyn FnMut(usize, Option<ScoredToken<'_>>) -> Result<(), Error>;
 
-/// Returns the number of windows of `window` tokens that are processed side by side in
-/// micro-batches of this size. A prompt is bound by computation, so a full micro-batch is the
-/// fastest.
+/// Returns the number of windows of `window` tokens that are processed together in micro-batches of
+/// this size. Prompts are limited by computation, so a full micro-batch is the fastest.
 pub fn side_by_side(window: usize, micro_batch: usize) -> usize {
     (micro_batch / window.max(1)).clamp(1, WINDOWS_MAX)
 }
@@ -40,13 +39,13 @@ pub fn side_by_side(window: usize, micro_batch: usize) -> usize {
 /// may stop the scoring.
 pub type OnRead<'e> = &'e mut dyn FnMut(usize) -> ControlFlow<()>;
 
-/// Reads each window of a text into a sequence of its own and passes its scored tokens to `each`.
-/// `read` is called after each step of a group of windows.
+/// Reads each window of a text into a new sequence and passes its scored tokens to `each`. Calls
+/// `read` after each step of a group of windows.
 ///
 /// # Errors
 ///
-/// Returns an error if the model cannot be computed, if logits are not finite, if `read` stops it, and
-/// the errors of `each`.
+/// Returns an error if the model cannot be computed, logits are not finite, or `read` stops the
+/// scoring, and passes on the errors of `each`.
 pub fn score(
     engine: &mut Engine,
     text: &[Token],
@@ -64,7 +63,7 @@ pub fn score(
     Ok(())
 }
 
-/// Processes windows side by side; the indices passed to `each` are indices into `windows`.
+/// Processes windows together. The indices passed to `each` are indices into `windows`.
 fn score_together(
     engine: &mut Engine,
     text: &[Token],

@@ -76,7 +76,7 @@ impl Needles {
     /// Returns the possible sizes of the haystack: lines, or sentences of the text.
     pub fn sizes(&self) -> RangeInclusive<usize> {
         let needles = self.keys_count * self.values_of_each;
-        // Each line of needles has a key of its own.
+        // Each line of needles has another key.
         let most = if self.haystack == Haystack::Others { vocabulary::PAIRS / 2 } else { 1 << 24 };
         needles..=most
     }

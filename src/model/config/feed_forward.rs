@@ -28,8 +28,8 @@ pub struct Mixture {
     pub used: usize,
     /// The elements of the inner activations of an expert.
     pub feed_forward: usize,
-    /// The elements of the inner activations of the network that computes every token beside the
-    /// experts; 0 if there is none.
+    /// The elements of the inner activations of the shared network, which computes every token in
+    /// addition to the experts; 0 if there is none.
     pub shared: usize,
     /// The choice of experts and their weights.
     pub routing: Routing,

@@ -1,4 +1,4 @@
-//! Drafting with an assistant, which has buffers of its own beside the engine's.
+//! Drafts with an assistant, which has separate buffers from the engine's.
 
 use super::{Engine, Sequence};
 use crate::{

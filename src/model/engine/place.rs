@@ -1,9 +1,10 @@
-//! Parts of a text that another sequence has computed at other positions.
+//! Copies parts of a text that another sequence has computed at other positions.
 //!
-//! Keys before their rotation, and values, have no position: they can be copied to any place. But they
-//! were computed after another text, so later logits differ from those of a computed prompt. What is
-//! missing most is the attention to the first tokens of the new text. A few computed tokens at the
-//! start of each part restore some of it: EPIC (Hu and others 2024, arXiv 2410.15332).
+//! Keys before their rotation, and values, do not depend on the position, so they can be copied to any
+//! place. But they were computed after another text, so later logits differ from those of a computed
+//! prompt. The largest error comes from the missing attention to the first tokens of the new text. A
+//! few computed tokens at the start of each part restore some of it: EPIC (Hu and others 2024,
+//! arXiv 2410.15332).
 
 use std::ops::Range;
 

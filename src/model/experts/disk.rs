@@ -22,7 +22,7 @@ use crate::{
 pub struct OnDisk {
     /// The number of first layers that keep their experts in memory while prompts are read.
     kept: usize,
-    /// Takes layers that a thread of its own reads: telling the system takes until most is read.
+    /// Sends layers to a thread that reads them, as the system call returns only when most is read.
     next: SyncSender<usize>,
     /// Ends when `next` is dropped.
     _thread: ThreadPool,
@@ -38,7 +38,8 @@ impl OnDisk {
         if sizes.iter().sum::<u64>() <= bytes {
             return Ok(None);
         }
-        // The system drops what was not read for long, even if that is kept: another layer is to spare.
+        // The system drops the pages that were not read for the longest time, even those of kept layers.
+        // So leave the memory of one more layer.
         let spare = sizes.iter().max().copied().unwrap_or(0);
         let mut left = bytes.saturating_sub(least(&sizes) + spare);
         let kept = sizes.iter().take_while(|size| {

@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Shape {
-    /// Returns the bytes that experts can have of `bytes`, beside what `request` needs: less than
+    /// Returns the part of `bytes` that is left for experts after the rest of `request`: less than
     /// [`Shape::experts_bytes`] if they do not all fit.
     pub fn expert_bytes(&self, request: &Request, bytes: u64) -> u64 {
         bytes.saturating_sub(self.need(request).total() - self.experts_bytes)
@@ -79,10 +79,10 @@ impl Shape {
     }
 }
 
-/// Returns the bytes that experts can have of the available memory, beside one sequence; `None` if the
-/// system does not report it, or the model has no experts.
+/// Returns the available memory that is left for experts after one sequence; `None` if the system does
+/// not report it, or the model has no experts.
 pub(in crate::model) fn expert_bytes(model: &Model, options: &Options) -> Option<u64> {
-    // Only a mixture needs what follows.
+    // Do not ask the system for a model without experts.
     model.config().mixture()?;
     let available = platform::memory::available()?;
     let threads = options.threads.most();

@@ -34,7 +34,7 @@ pub struct Attention<'a> {
 /// The gates of the outputs of attention.
 #[derive(Clone, Copy)]
 pub enum Gates {
-    /// Sigmoids of what follows each head of queries.
+    /// Sigmoids of the elements after each head of queries.
     WithQueries,
     /// The function of the projections from `column` on, each for `outputs` outputs: for 1 with
     /// [`GateFunction::Sigmoid`].

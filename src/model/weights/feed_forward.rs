@@ -61,7 +61,7 @@ impl<'a> Network<'a> {
         };
         let down = reader.linear(&name("down"), embedding, feed_forward)?;
         let gate = name("gate_inp");
-        // Of a network beside experts: `ffn_gate_inp` itself is their router.
+        // The gate of a shared network; `ffn_gate_inp` without a suffix is the router of the experts.
         let shared = gate.ends_with("_shexp");
         let gated = shared && reader.has(&gate);
         if gated {

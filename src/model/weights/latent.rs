@@ -14,9 +14,9 @@ use crate::{
 
 /// The weights that queries, latents and the values of heads are computed with, all but `attn_k_b`.
 pub struct Latent<'a> {
-    /// Queries, or what they are computed from, then the latent and the part of keys that rotates.
+    /// Queries or their latent, then the latent of keys and the part of keys that rotates.
     pub input: Linear<'a>, // embedding -> heads or query rank, rank and n_rot
-    /// The norm of what queries are computed from, and the products that compute them.
+    /// The norm of the latent of queries, and the products that compute queries from it.
     pub queries: Option<(&'a [f32], Linear<'a>)>, // (query rank), query rank -> heads
     pub norm: &'a [f32], // (rank)
     /// The values of heads, from sums of latents.

@@ -1,4 +1,4 @@
-//! The weights of the inputs that layers have beside the activations (Gemma 4: per-layer embeddings).
+//! The weights of the additional inputs of layers (Gemma 4: per-layer embeddings).
 
 use rope_cpu_kernels::Matrix;
 

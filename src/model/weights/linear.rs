@@ -12,12 +12,12 @@ use crate::model::{
     batch::Role,
 };
 
-/// Matrices that multiply the same input. Their outputs lie side by side, each segment at a
+/// Matrices that multiply the same input. The outputs of a token are in one row, each segment at a
 /// multiple of [`Linear::BLOCK`].
 pub struct Linear<'a> {
     pub segments: Vec<Segment<'a>>,
     pub width: usize,
-    /// Whether each segment has inputs of its own: all tokens of the first, then of the next.
+    /// Whether each segment has different inputs: all tokens of the first, then of the next.
     pub own_inputs: bool,
     /// Whether the reader of the outputs adds the biases: attention adds them to a head when it
     /// rotates the head, or reads it from the cache.

@@ -280,8 +280,8 @@ fn is_rope(name: &str) -> bool {
     matches!(name, "freqs.weight" | "factors_long.weight" | "factors_short.weight")
 }
 
-/// Returns whether a tensor belongs to the vision or audio part that a file may have beside the text
-/// model. ollama joins them in one file, with llama.cpp's names.
+/// Returns whether a tensor belongs to a vision or audio part. ollama stores such parts in the file of
+/// the text model, with llama.cpp's names.
 pub fn is_media(name: &str) -> bool {
     ["v.", "mm.", "a."].iter().any(|prefix| name.starts_with(prefix))
 }
