@@ -35,8 +35,8 @@ VERDICTS = {
     "no data": "a sketch",
 }
 INTRO = """\
-You can see here, for the tables and figures of the papers that rope-cpu's RoPE methods come from, what repeats them \
-and what comes out. `scripts/reproduction` makes this page from the papers' printed numbers (`papers.toml` beside it), from \
+You can check here which tables and figures of the papers rope-cpu reproduces, with the command for each and its result. \
+`scripts/reproduction` makes this page from the papers' printed numbers (`papers.toml` in its folder), from \
 [the results](results.md), and by running rope-cpu:
 
     python3 scripts/reproduction --write
