@@ -12,6 +12,16 @@ use crate::{
 };
 
 /// A matrix of weights with the bytes of the file: `rows` x `columns`, in row-major order.
+///
+/// ```
+/// use rope_cpu_kernels::{DType, Matrix};
+///
+/// let bytes = [0; 2 * 18]; // a block of Q4_0 has a scale of 2 bytes and 32 weights of 4 bits
+/// let weights = Matrix::new(DType::named("Q4_0").unwrap(), 2, 32, &bytes)?;
+/// assert_eq!(weights.part(1..2).bytes(), &bytes[18..]);
+/// assert!(Matrix::new(DType::F32, 2, 32, &bytes).is_err()); // f32 needs 256 bytes
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a> {
     dtype: DType,

@@ -5,6 +5,20 @@ use serde::{Deserialize, Serialize};
 use crate::Token;
 
 /// The normalization of a row of logits to log-probabilities.
+///
+/// For example, this is the perplexity of three tokens if the model finds two tokens equally likely:
+///
+/// ```
+/// use rope_cpu::eval::likelihood::{Softmax, Sums};
+///
+/// let mut sums = Sums::default();
+/// for _ in 0..3 {
+///     let logits = [5.0, 5.0];
+///     let softmax = Softmax::of(&logits).expect("finite logits");
+///     sums.add(softmax.nll(logits[0]));
+/// }
+/// assert!((sums.perplexity().value - 2.0).abs() < 1e-6);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Softmax {
     /// The likeliest token; of equals the first.

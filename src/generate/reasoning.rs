@@ -35,6 +35,20 @@ impl Reasoning {
     ///
     /// Returns `None` if there is a limit, but the model has no tokens that end its reasoning: see
     /// [`Format::reasoning_end`].
+    ///
+    /// ```no_run
+    /// use rope_cpu::chat::{Message, Role, Tools};
+    /// use rope_cpu::{generate::{Limits, Reasoning}, model::Model};
+    ///
+    /// let model = Model::open("Qwen3-0.6B-Q8_0.gguf")?;
+    /// let template = model.chat_template()?.ok_or("the model has no chat template")?;
+    /// let prompt = template.render(&[Message::new(Role::User, "What is 3 * 4?")], &[], true)?;
+    /// let (tools, format) = (Tools::default(), template.format());
+    /// let tokenizer = model.tokenizer()?;
+    /// let reasoning = Reasoning::new(format, &prompt, &tools, Some(256), true, tokenizer);
+    /// let limits = Limits { reasoning, ..Limits::default() };
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn new(
         format: Format,
         prompt: &str,

@@ -75,6 +75,38 @@ pub struct Target<'t> {
 }
 
 /// A source of drafts for one sequence.
+///
+/// For example, this drafter expects the last token again:
+///
+/// ```
+/// use rope_cpu::{Token, generate::speculation::{Drafter, Target}, model};
+///
+/// struct Repeat;
+///
+/// impl Drafter for Repeat {
+///     fn follow(&mut self, _text: &[Token]) {}
+///
+///     fn chance(&self, _depth: usize) -> f64 {
+///         0.5
+///     }
+///
+///     fn draft(
+///         &mut self,
+///         text: &[Token],
+///         count: usize,
+///         _target: Option<&mut Target<'_>>,
+///         drafts: &mut Vec<Token>,
+///     ) -> Result<(), model::Error> {
+///         drafts.extend(text.last().into_iter().cycle().take(count));
+///         Ok(())
+///     }
+/// }
+///
+/// let mut drafts = Vec::new();
+/// Repeat.draft(&[1, 2], 3, None, &mut drafts)?;
+/// assert_eq!(drafts, [2, 2, 2]);
+/// # Ok::<(), model::Error>(())
+/// ```
 pub trait Drafter: Send {
     /// Processes a prompt until it is complete or `progress` breaks. Does nothing by default.
     ///
@@ -295,7 +327,7 @@ impl Source {
     }
 }
 
-/// A function of the engine that predicts what follows a token, as [`Engine::predict`] does.
+/// A function of the engine that drafts the tokens after a token, as [`Engine::predict`] does.
 type Predict = fn(
     &mut Engine,
     &mut Sequence,

@@ -1,4 +1,4 @@
-//! Embeddings of texts, and the scores of rerankers.
+//! Computes embeddings of texts, and the scores of rerankers.
 
 use bytemuck::Zeroable;
 use rope_cpu_kernels::{
@@ -18,7 +18,28 @@ use crate::Token;
 pub const TEXTS_TOGETHER: usize = 8;
 
 impl Engine {
-    /// Creates a pooler for a text of `tokens` tokens, at least 1.
+    /// Creates a pooler for a text of `tokens` tokens, at least 1. Use it to compute embeddings together
+    /// with other sequences; otherwise [`Engine::embed`] is simpler.
+    ///
+    /// ```no_run
+    /// # use rope_cpu::{model::{Engine, Feed, Model, Options, Output, Pooling, Role}, rope::{Flags, Rope}};
+    /// # let model = Model::open("all-minilm.gguf")?;
+    /// # let rope = Rope::new(model.rope_plan(&Flags::default(), 512)?);
+    /// # let mut engine = Engine::new(&model, rope, Options::new(512))?;
+    /// # let tokens = [101, 102];
+    /// let mut pooler = engine.pooler(Pooling::of(&model), tokens.len());
+    /// let mut sequence = engine.sequence();
+    /// let wanted = pooler.wanted();
+    /// let (sequence, tokens, role) = (&mut sequence, &tokens[..], Role::Prompt);
+    /// let mut feeds = [Feed { sequence, tokens, role, wanted, output: Output::Embedding }];
+    /// while !feeds[0].tokens.is_empty() {
+    ///     engine.step(&mut feeds, &mut |_, token, embedding| {
+    ///         pooler.add(token, embedding);
+    ///     })?;
+    /// }
+    /// println!("{:?}", pooler.finish());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn pooler(&self, pooling: Pooling, tokens: usize) -> Pooler {
         Pooler::new(self.model().clone(), self.options().cpu, pooling, tokens)
     }

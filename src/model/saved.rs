@@ -1,4 +1,4 @@
-//! Saving a sequence to a file: its tokens, their keys and values, and the settings of the computation.
+//! Saves a sequence to a file: its tokens, their keys and values, and the settings of the computation.
 //!
 //! ```text
 //! MAGIC, the length of the header (u64), the header (JSON), CRC-32 of the preceding bytes (u32)
@@ -127,6 +127,22 @@ impl Engine {
 
 impl Session {
     /// Writes the session's sequence like [`Engine::save`].
+    ///
+    /// ```no_run
+    /// use std::fs::File;
+    /// # use rope_cpu::{model::Model, rope::Flags};
+    ///
+    /// # let model = Model::open("model.gguf")?;
+    /// # let mut session = model.session(&Flags::default(), 4096)?;
+    /// let fingerprint = model.fingerprint();
+    /// session.save(fingerprint, session.tokens().len(), File::create("story.cache")?)?;
+    ///
+    /// // Later, with the same model and RoPE settings:
+    /// let file = File::open("story.cache")?;
+    /// let size = file.metadata()?.len();
+    /// session.restore(fingerprint, file, size)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As for [`Engine::save`].
