@@ -306,7 +306,7 @@ mod tests {
         let mut cost = toy();
         let all = 4.0 * 6.0 * ((6.0 + 7.0 + 8.0) + 3.0 * 4.0);
         assert_eq!(operations(&cost, 512), (36.0 + 300.0, 8.0, all));
-        // Two tokens, and one with what is behind the last keys and values.
+        // Two tokens, of which one also has the layers after the last keys and values.
         assert_eq!(operations(&cost, 2), (36.0 + 100.0, 8.0, all));
         let apart = Cost { apart_from: Some(2), ..cost.clone() };
         assert_eq!(operations(&apart, 512), (36.0 + 100.0, 8.0, all));

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! loop {
-//!     draft(..)       adds drafts of what follows, once the prompt is read
+//!     draft(..)       adds drafts of the next tokens, once the prompt is read
 //!     next(..)        the tokens that the sequence does not have, in the order of their computation
 //!     compute them    Writing::push(..) with the logits of each wanted one
 //!     advance(..)     removes wrong drafts from the sequence; stops if the answer has ended

@@ -1,4 +1,4 @@
-//! The allocation of buffers, or the computation of their sizes before it.
+//! Allocates buffers, or computes their sizes before they are allocated.
 
 use std::{ops::AddAssign, sync::Mutex};
 

@@ -1,5 +1,5 @@
-//! The engine: computes steps over tokens of any sequences, with the threads, buffers and pages of
-//! a model.
+//! The engine computes steps over tokens of any sequences. It owns the threads, the buffers and the
+//! KV cache of a model.
 
 mod assist;
 mod draft;
@@ -64,7 +64,7 @@ pub struct Options {
     pub sparse_attention: Option<SparseAttention>,
     /// Lets prompt tokens of long sequences attend to a part of the keys; `None` for dense attention.
     ///
-    /// Losses stay in the keys and values of the following layers, so they affect all later tokens.
+    /// Errors remain in the keys and values of the following layers, so they affect all later tokens.
     /// Neighbouring tokens of a step choose keys together: up to 128, between multiples of that
     /// number in the sequence. Steps are cut there, so the bits do not depend on the size of
     /// micro-batches or on other sequences. They do depend on where the tokens of a
@@ -329,9 +329,9 @@ impl Engine {
     /// Returns how many of a sequence's first `len` tokens can be reused in a sequence of `total`
     /// tokens that starts with them.
     ///
-    /// None can if a sliding window has dropped keys that are needed to continue from there, or if
-    /// that length has other RoPE frequencies. Only the kept ones can if the context has shifted,
-    /// and those up to a [rewind point](Sequence::rewind_point) if layers are recurrent.
+    /// It is 0 if a sliding window has dropped keys that are needed to continue from there, or if that
+    /// length has other RoPE frequencies. If the context has shifted, only the kept tokens can be
+    /// reused, and if layers are recurrent, those up to a [rewind point](Sequence::rewind_point).
     pub fn reusable(&self, sequence: &Sequence, len: usize, total: usize) -> usize {
         sequence.reusable(self.rope.plan(), len, total)
     }

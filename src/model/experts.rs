@@ -1,11 +1,13 @@
 //! Mixtures of experts: a few of many small feed-forward networks compute each token.
 //!
-//! A router scores the experts. The experts with the highest scores are computed. The weights of
-//! their outputs are the softmax of the scores, scaled to sum to 1 (Mixtral, arXiv:2401.04088; Qwen
-//! 3), or what else the model's [`Routing`] says. The tokens of a micro-batch are grouped by expert,
-//! so that a matrix is unpacked once for all of them. A token and one of its experts make a slot;
-//! slots are ordered by expert, then by token. A token's results are summed in the order in which
-//! its experts were chosen, with any number of threads.
+//! A router scores the experts, and those with the highest scores compute the token. In Mixtral
+//! (arXiv:2401.04088) and Qwen 3, the weights of their outputs are the softmax of the scores, scaled to
+//! sum to 1. Other models differ: see [`Routing`].
+//!
+//! The tokens of a micro-batch are grouped by expert, so that a matrix is unpacked once for all of
+//! them. A slot is a token with one of its experts; slots are ordered by expert, then by token. A
+//! token's results are summed in the order in which its experts were chosen, with any number of
+//! threads.
 
 mod disk;
 

@@ -9,11 +9,11 @@
 //! logits = cap(c W norm(x))
 //! ```
 //!
-//! BERT adds vectors of the position and of the type of the segment to `E[token]`, and has norms of
-//! sums: `x = norm(E[token] + P[position] + T[type])` and `x = norm(x + r sum mixer(x))`.
+//! BERT adds vectors of the position and the segment's type to `E[token]`, and normalizes sums:
+//! `x = norm(E[token] + P[position] + T[type])` and `x = norm(x + r sum mixer(x))`.
 //!
-//! The phase that computes `x` computes the next branch's `norm(x)` as well, which is `normed` in the
-//! code, and each mixer computes its own `projected` from it.
+//! The phase that computes `x` also computes `norm(x)` of the next branch, which is `normed` in the
+//! code. Each mixer computes its `projected` from it.
 
 use std::{iter::Peekable, sync::PoisonError};
 

@@ -1,7 +1,7 @@
 //! Sums up the squares of the inputs of matrix products, for importance matrices.
 //!
 //! A product is computed in parts, by all workers. The part with a matrix's first row adds the
-//! inputs, so each is added once. Without this observer, a part costs one comparison more.
+//! inputs, so each is added once. Without this observer, a part costs one more comparison.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,4 @@
-//! The memory that a model and a context need, computed before it is allocated.
+//! Computes the memory of a model and a context before it is allocated.
 
 mod fit;
 

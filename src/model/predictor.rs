@@ -8,10 +8,10 @@
 //! logits of token i + 1 = W norm(layer(x[i]))
 //! ```
 //!
-//! While a model computes tokens, the layer follows them: it stores its keys and values, and the state
-//! of the sequence holds the last `hidden`. Nothing else of the layer is computed before it drafts. It
-//! predicts one token from the next token of the sequence. To predict more, its own output takes the
-//! place of `hidden`. The next step writes over the keys and values of the drafts.
+//! While a model computes tokens, the layer only stores its keys and values for them, and the state of
+//! the sequence holds the last `hidden`. The rest of the layer is computed when it drafts. It predicts
+//! one token from the next token of the sequence. To predict more, its output replaces `hidden`. The
+//! next step overwrites the keys and values of the drafts.
 
 use super::{
     finite::Place,

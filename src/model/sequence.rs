@@ -46,7 +46,7 @@ pub struct Sequence {
     pub(super) retained_from: usize,
     /// The role of the last token.
     pub(super) role: Role,
-    /// The length that the sequence was to be truncated to, if that was no rewind point.
+    /// The requested length of the last truncation, if it was not a rewind point.
     departed: Option<usize>,
     /// The number of tokens recomputed since the last [`Sequence::take_recomputed`].
     pub(super) recomputed: Option<usize>,
@@ -86,8 +86,8 @@ impl Outputs {
 /// The positions between snapshots within a prompt or an answer.
 const SNAPSHOT_STEP: usize = 2 * PAGE;
 
-/// The tokens between a snapshot and the end of a prompt. A later prompt often departs from these:
-/// they start an answer, and may be different once the answer is complete.
+/// The tokens between a snapshot and the end of a prompt. A later prompt often differs in these tokens:
+/// they start an answer, and templates may change them once the answer is complete.
 const BEFORE_END: usize = 16;
 
 impl Sequence {

@@ -63,7 +63,7 @@ const DENSE_LAYERS: usize = 2;
 const LAST_BLOCKS: usize = 4;
 /// Maximum prompt tokens that choose together.
 const GROUP_ROWS: usize = 128;
-/// One of so many prompt tokens takes part in the choice.
+/// The number of prompt tokens of which one takes part in the choice.
 const SPEAKER: usize = 8;
 
 impl SparseAttention {

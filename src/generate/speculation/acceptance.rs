@@ -29,7 +29,7 @@ impl Acceptance {
         self.drafts.clear();
     }
 
-    /// Records drafts of what follows `text`.
+    /// Records the drafts of the tokens after `text`.
     pub fn drafted(&mut self, text: &[Token], drafts: &[Token]) {
         self.drafts.clear();
         self.drafts.extend_from_slice(drafts);

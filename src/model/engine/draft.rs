@@ -1,4 +1,4 @@
-//! Drafting with the model itself: its own next tokens, computed with sparse attention.
+//! Drafts with the model itself: computes its next tokens with sparse attention.
 //!
 //! ```text
 //! reserve the pages of the drafts         pages that other sequences share are copied
@@ -7,16 +7,16 @@
 //!     choose the next one
 //! put the states of recurrent layers back
 //! ```
-//! The next step computes the same positions and writes over their keys, values and summaries before
-//! it reads them. So no step depends on what was drafted.
+//! The next step computes the same positions, and overwrites their keys, values and summaries before it
+//! reads them. So drafts do not affect later steps.
 
 use super::{Engine, Sequence};
 use crate::{Token, kv_cache::Points, model::Error};
 
 impl Engine {
-    /// Drafts what follows `token`, the next token of a sequence, with sparse attention
-    /// ([`Options::sparse_attention`](super::Options)). The sequence stays as it is. A draft takes the
-    /// time of a step without the keys that it does not read.
+    /// Drafts the tokens after `token`, the next token of a sequence, with sparse attention
+    /// ([`Options::sparse_attention`](super::Options)). The sequence does not change. A draft takes the
+    /// time of a step minus that for the keys that it does not read.
     ///
     /// `choose` receives the logits of each drafted token, at most `count` times, and returns the
     /// token to go on from; `None` ends it. It is called less often where the context, the pool or

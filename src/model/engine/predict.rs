@@ -1,4 +1,4 @@
-//! Predicting further tokens with the model's own layer for it, or with an assistant.
+//! Drafts with the model's predictor, or with an assistant.
 
 use super::{Engine, Sequence};
 use crate::{
@@ -18,9 +18,9 @@ impl Engine {
         self.model.weights().predictor.as_ref().filter(|_| self.options.predict)
     }
 
-    /// Predicts what follows `token`, the next token of a sequence, with the assistant
+    /// Drafts the tokens after `token`, the next token of a sequence, with the assistant
     /// ([`Options::assistant`](super::Options)), or else with the model's predictor
-    /// ([`Config::predictor`](crate::model::Config)). The sequence stays as it is.
+    /// ([`Config::predictor`](crate::model::Config)). The sequence does not change.
     ///
     /// `choose` receives the logits of each predicted token, at most `count` times, and returns the
     /// token to go on from; `None` ends it. It is called less often where the context, the pool or

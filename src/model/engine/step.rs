@@ -1,4 +1,4 @@
-//! One step: which tokens it has, and their computation.
+//! One step: chooses its tokens and computes them.
 
 use super::{Engine, Feed, Output};
 use crate::{

@@ -1,8 +1,8 @@
-//! Experts that do not fit in memory: tells the system which ones are needed next.
+//! Reads experts that do not fit in memory: tells the system in advance which ones are needed next.
 //!
-//! Without that, it reads around each page that is missing, one page after the other. And a prompt
-//! reads all experts of one layer after the other, so that the system drops each one just before it
-//! is read again, unless some layers keep theirs.
+//! Otherwise the system reads a few pages at each page fault. A prompt also reads the experts of all
+//! layers in turn, so the system would drop each expert just before it is read again. Therefore some
+//! layers keep theirs in memory.
 
 use std::sync::mpsc::{SyncSender, sync_channel};
 

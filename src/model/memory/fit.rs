@@ -1,4 +1,4 @@
-//! Checks that a request fits in the available memory, or finds what would fit in its place.
+//! Checks that a request fits in the available memory, or finds a context and cache types that fit.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Saving and restoring sequences on any thread.
+//! Saves and restores sequences on any thread.
 
 use std::{
     io::{self, Read, Write},

@@ -1,4 +1,4 @@
-//! The layers after pooling: of an embedding, and of the scores of a reranker.
+//! The layers after pooling: those of embedding models, and those of rerankers, which compute scores.
 
 use super::{linear::SegmentTensors, reader::TensorReader};
 use crate::model::Error;

@@ -1,4 +1,4 @@
-//! Reading of tensors by name, with their shapes checked.
+//! Reads tensors by name and checks their shapes.
 
 use std::{cell::RefCell, collections::HashSet};
 
