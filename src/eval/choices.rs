@@ -9,7 +9,7 @@ use crate::{
     tokenizer::{Ends, Special, Tokenizer, common_prefix},
 };
 
-/// Why choices have no likelihood.
+/// An error while scoring choices.
 #[derive(Debug, Error)]
 pub enum Error {
     /// The model cannot be computed.

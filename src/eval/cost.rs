@@ -1,4 +1,4 @@
-//! The cost of tokens: bytes read from memory in generation, operations in prompt processing.
+//! Counts the cost of tokens: bytes read from memory in generation, operations in prompt processing.
 
 use std::ops::Range;
 
@@ -192,9 +192,9 @@ impl Cost {
     /// Returns the operations for a prompt at `positions`, with the logits of its last token. A
     /// micro-batch has `micro_batch` tokens.
     ///
-    /// Each weight of a layer is used once per token, except for those behind the last keys and
-    /// values. Attention takes four operations for each value of a query and each position that it
-    /// attends to.
+    /// Each weight of a layer is used once per token, except for those after the last layer that
+    /// stores keys and values. Attention takes four operations for each value of a query and each
+    /// position that it attends to.
     pub fn prompt_operations(&self, positions: Range<usize>, micro_batch: usize) -> Operations {
         let last = (positions.len().max(1) - 1) % micro_batch.max(1) + 1;
         let last = match self.apart_from.is_some_and(|least| last > least) {

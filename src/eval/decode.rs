@@ -12,7 +12,7 @@ use crate::{
 /// The comparison of an engine with another one, the base.
 #[derive(Clone, Debug, Default)]
 pub struct Decoded {
-    /// How far the probabilities are from the base's.
+    /// The divergence of the probabilities from the base's.
     pub divergence: Divergence,
     /// The number of blocks of keys that sparse attention has read, and the number of all.
     pub blocks: [u64; 2],
@@ -118,7 +118,7 @@ fn both(
     turn: usize,
 ) -> Result<[f64; 2], Error> {
     let mut seconds = [0.0; 2];
-    // In turns, so that neither always follows the other.
+    // Alternate which engine is first, so that neither has an advantage.
     for way in [turn % 2, 1 - turn % 2] {
         let start = Instant::now();
         read(engines[way], &mut sequences[way], role, tokens, &mut logits[way])?;

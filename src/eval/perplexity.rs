@@ -144,8 +144,8 @@ pub fn perplexity(
     perplexity_while(engine, tokens, settings, save, read, each)
 }
 
-/// Scores a text like [`perplexity`]. Calls `read` after each step with the number of tokens that have
-/// been read of the present window.
+/// Scores a text like [`perplexity`]. Calls `read` after each step with the number of tokens of the
+/// current window that have been read.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
 //! Measures the peak speeds of the machine with fixed programs.
 //!
-//! A model's speed is bound by how fast its weights can be read (for one token at a time) or
+//! A model's speed is limited by how fast its weights can be read (for one token at a time) or
 //! multiplied (for many tokens together). Each program of [`rope_cpu_kernels::probe`] does only one
 //! of these, on all threads of a team at once.
 

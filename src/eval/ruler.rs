@@ -1,10 +1,9 @@
-//! The generated tasks of RULER: Hsieh et al., "RULER: What's the Real Context Size of Your
+//! Generates the tasks of RULER: Hsieh et al., "RULER: What's the Real Context Size of Your
 //! Long-Context Language Models?" (arXiv:2404.06654), with the prompts of its program
 //! (github.com/NVIDIA/RULER).
 //!
-//! A prompt has a size: lines, words or documents. [`Task::prompt`] looks for the largest size that
-//! fits in a length. Everything in a prompt follows from the task, the length, the number of the
-//! sample and the seed.
+//! A prompt has a size: a number of lines, words or documents. [`Task::prompt`] searches for the
+//! largest size that fits in a length. The same task, length, sample and seed give the same prompt.
 
 mod documents;
 mod fit;
@@ -24,7 +23,7 @@ use needles::{
     Needles,
 };
 
-/// RULER's share for its effective length: the average of Llama 2 7B Chat at 4,096 tokens.
+/// The score that RULER requires for its effective length: that of Llama 2 7B Chat at 4,096 tokens.
 pub const EFFECTIVE_SHARE: f64 = 0.856;
 
 /// A prompt with its answers.
@@ -69,7 +68,7 @@ enum Making {
     Documents,
 }
 
-/// Why there is no prompt.
+/// An error while generating a prompt.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum Error {
     /// The task needs more material than it has.

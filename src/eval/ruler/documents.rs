@@ -1,4 +1,4 @@
-//! Questions about documents, among documents that do not help.
+//! Questions about documents, hidden among other documents.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -1,11 +1,11 @@
-//! The search for the longest prompt that fits.
+//! Searches for the longest prompt that fits.
 
 use std::ops::RangeInclusive;
 
 use super::{Error, Prompt, Task};
 
-/// Maximum prompts that are tried after the first two. Tokens grow almost evenly with the size, so
-/// that four are mostly enough.
+/// Maximum prompts that are tried after the first two. The number of tokens is almost linear in the
+/// size, so four are usually enough.
 const TRIES: usize = 24;
 
 /// Returns the prompt of the largest size in `sizes` that fits, with its answer, in `length` tokens.

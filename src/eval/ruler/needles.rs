@@ -56,7 +56,7 @@ pub struct Needles {
     queries: usize,
 }
 
-/// Needles in a text are at different multiples of 1/39 of its length.
+/// Needles are placed in a text at different multiples of 1/39 of its length.
 const DEPTHS: usize = 40;
 
 impl Needles {
@@ -162,7 +162,7 @@ impl Needles {
     }
 }
 
-/// Inserts each of `needles` before the line at its place. The places grow.
+/// Inserts each of `needles` before the line at its place. The places are in ascending order.
 fn inserted(
     lines: impl Iterator<Item = String>,
     places: impl Iterator<Item = usize>,
