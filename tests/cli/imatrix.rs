@@ -21,16 +21,19 @@ fn a_matrix_is_computed_and_improves_a_model() {
     for part in ["[2]", "Final estimate: PPL = ", "imatrix.gguf: 14 tensors, 2 chunks"] {
         assert!(computed.stdout.contains(part), "{part}: {}", computed.stdout);
     }
-    let file = File::open(&output).unwrap();
-    let gguf = file.parse(&[]).unwrap();
-    let key = |name: &str| gguf.metadata().get(name);
-    assert_eq!(key("general.type"), Some(Value::String(b"imatrix")));
-    assert_eq!(key("imatrix.chunk_count"), Some(Value::U32(2)));
-    assert_eq!(key("imatrix.chunk_size"), Some(Value::U32(64)));
-    let datasets = gguf.metadata().strings("imatrix.datasets").unwrap().unwrap();
-    assert_eq!(datasets, [text.as_bytes()]);
-    let counts = gguf.tensor("blk.1.ffn_down.weight.counts").unwrap().bytes;
-    assert_eq!(counts, 128f32.to_le_bytes());
+    // Closed before it is replaced, which Windows requires.
+    {
+        let file = File::open(&output).unwrap();
+        let gguf = file.parse(&[]).unwrap();
+        let key = |name: &str| gguf.metadata().get(name);
+        assert_eq!(key("general.type"), Some(Value::String(b"imatrix")));
+        assert_eq!(key("imatrix.chunk_count"), Some(Value::U32(2)));
+        assert_eq!(key("imatrix.chunk_size"), Some(Value::U32(64)));
+        let datasets = gguf.metadata().strings("imatrix.datasets").unwrap().unwrap();
+        assert_eq!(datasets, [text.as_bytes()]);
+        let counts = gguf.tensor("blk.1.ffn_down.weight.counts").unwrap().bytes;
+        assert_eq!(counts, 128f32.to_le_bytes());
+    }
 
     let made = run(&["quantize", "--imatrix", &output, model, &quantized, "q4_0"]);
     assert_eq!(made.code, Some(0));

@@ -300,13 +300,16 @@ fn important_weights_become_more_precise() {
             [&["--pure"][..], &["--pure", "--imatrix", &imatrix]].map(|o| case.error(o, target));
         assert!(with < 0.97 * without, "{target}: {with} {without}");
     }
-    let file = File::open(case.path("out.gguf")).unwrap();
-    let gguf = file.parse(&[]).unwrap();
-    let key = |name: &str| gguf.metadata().get(&format!("quantize.imatrix.{name}"));
-    assert_eq!(key("file"), Some(Value::String(imatrix.as_bytes())));
-    assert_eq!(key("dataset"), Some(Value::String(b"text.txt")));
-    assert_eq!(key("entries_count"), Some(Value::U32(1)));
-    assert_eq!(key("chunks_count"), Some(Value::U32(7)));
+    // Closed before it is replaced, which Windows requires.
+    {
+        let file = File::open(case.path("out.gguf")).unwrap();
+        let gguf = file.parse(&[]).unwrap();
+        let key = |name: &str| gguf.metadata().get(&format!("quantize.imatrix.{name}"));
+        assert_eq!(key("file"), Some(Value::String(imatrix.as_bytes())));
+        assert_eq!(key("dataset"), Some(Value::String(b"text.txt")));
+        assert_eq!(key("entries_count"), Some(Value::U32(1)));
+        assert_eq!(key("chunks_count"), Some(Value::U32(7)));
+    }
 
     // The older form has the same importance, and gives the same file but for the name.
     let means = Important::means().into_iter().map(|mean| (mean * 5.0).to_le_bytes());
