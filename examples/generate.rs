@@ -5,10 +5,11 @@
 use std::{error::Error, ops::ControlFlow::Continue};
 
 use rope_cpu::{
-    generate::{Limits, generate},
+    batch::Request,
+    generate::Limits,
     model::Model,
     rope::{Flags, SCALE},
-    sample::{Sampler, Settings},
+    runtime::{Runtime, Settings},
     tokenizer::{Ends, Special},
 };
 
@@ -16,12 +17,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let [path, text] = &arguments[..] else { return Err("usage: generate MODEL TEXT".into()) };
     let model = Model::open(path)?;
-    let flags = Flags::method("yarn").with(&SCALE, 2.0);
-    let mut session = model.session(&flags, 2 * model.config().context_train)?;
-    let mut sampler = Sampler::new(Settings::default())?;
-    let prompt = model.tokenizer()?.encode(text, Special::AsText, Ends::Add);
+    let context = Some((2 * model.config().context_train).into());
+    let rope = Flags::method("yarn").with(&SCALE, 2.0);
+    let runtime = Runtime::new(model, &Settings { context, rope, ..Settings::default() })?;
+    let prompt = runtime.model().tokenizer()?.encode(text, Special::AsText, Ends::Add);
     let limits = Limits { tokens_max: Some(64), ..Limits::default() };
-    let answer = generate(&mut session, &mut sampler, &prompt, &limits, &mut |_| Continue(()))?;
+    let request = Request { limits, ..Request::new(prompt) };
+    let answer = runtime.answer(request, &mut |_| Continue(()))?;
     println!("{text}{}", answer.text);
     Ok(())
 }

@@ -11,11 +11,11 @@ use std::{
 };
 
 use rope_cpu::{
+    batch::{Request, Update},
     chat::{Message, Role},
-    generate::{Event, Limits, Stops, generate},
+    generate::{Limits, Stops},
     model::Model,
-    rope::Flags,
-    sample::{Sampler, Settings},
+    runtime::{Runtime, Settings},
 };
 
 const TIME_LIMIT: Duration = Duration::from_secs(20);
@@ -24,26 +24,27 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let [path, text] = &arguments[..] else { return Err("usage: stream MODEL QUESTION".into()) };
     let model = Model::open(path)?;
-    let mut session = model.session(&Flags::default(), 2048.min(model.config().context_train))?;
-    let mut sampler = Sampler::new(Settings::default())?;
+    let context = Some(2048.min(model.config().context_train).into());
+    let runtime = Runtime::new(model.clone(), &Settings { context, ..Settings::default() })?;
     let template = model.chat_template()?.ok_or("the model has no chat template")?;
     let prompt = template.render(&[Message::new(Role::User, text)], &[], true)?;
     let prompt = model.tokenizer()?.encode_chat(&prompt);
     // The answer stops before its second paragraph.
     let limits = Limits { stops: Stops::new(["\n\n"]), ..Limits::default() };
     let started = Instant::now();
-    let answer = generate(&mut session, &mut sampler, &prompt, &limits, &mut |event| {
-        if let Event::Text(text) = event {
-            print!("{text}");
+    let request = Request { limits, ..Request::new(prompt) };
+    let answer = runtime.answer(request, &mut |update| {
+        if let Update::Generated(piece) = update {
+            print!("{}", piece.text);
             let _ = io::stdout().flush();
         }
-        // Called after each micro-batch of the prompt and each token. Breaking stops the answer.
+        // Called after each part of the prompt and each token. Breaking stops the answer.
         match started.elapsed() < TIME_LIMIT {
             true => ControlFlow::Continue(()),
             false => ControlFlow::Break(()),
         }
     })?;
     println!();
-    eprintln!("{} tokens, ended by {:?}", answer.tokens.len(), answer.end);
+    eprintln!("{} tokens, ended by {:?}", answer.tokens.len(), answer.outcome.end);
     Ok(())
 }

@@ -3,23 +3,20 @@
 //! This program answers at twice the trained length:
 //!
 //! ```no_run
-//! use rope_cpu::{model::Model, rope::{Flags, SCALE}, runtime::{Plan, Settings}};
-//! # use rope_cpu::{generate::{Event, Limits, generate}, sample, tokenizer::{Ends, Special}};
-//! # use std::ops::ControlFlow;
+//! use std::ops::ControlFlow::Continue;
+//!
+//! use rope_cpu::{batch::{Request, Update}, model::Model, rope::{Flags, SCALE}, runtime::{Runtime, Settings}};
 //!
 //! let model = Model::open("llama2-7b.gguf")?;
 //! let context = Some((2 * model.config().context_train).into());
 //! let rope = Flags::method("yarn").with(&SCALE, 2.0);
-//! let plan = Plan::new(&model, &Settings { context, rope, ..Settings::default() })?;
-//! plan.check()?; // that it fits in memory
-//! let mut session = plan.session(&model)?;
-//! let mut sampler = sample::Sampler::new(sample::Settings::default())?;
-//! let prompt = model.tokenizer()?.encode("Once upon a time", Special::AsText, Ends::Add);
-//! generate(&mut session, &mut sampler, &prompt, &Limits::default(), &mut |event| {
-//!     if let Event::Text(text) = event {
-//!         print!("{text}");
+//! let runtime = Runtime::new(model, &Settings { context, rope, ..Settings::default() })?;
+//! let prompt = runtime.model().tokenizer()?.encode_chat("Once upon a time");
+//! runtime.answer(Request::new(prompt), &mut |update| {
+//!     if let Update::Generated(piece) = update {
+//!         print!("{}", piece.text);
 //!     }
-//!     ControlFlow::Continue(())
+//!     Continue(())
 //! })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -31,11 +28,11 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`runtime`] | opens a model: plans memory, threads, context, RoPE and drafts |
+//! | [`runtime`] | opens a model: plans memory, threads, context, RoPE and drafts; runs its scheduler |
 //! | [`chat_answer`] | the prompt of a conversation, the limits of its answer, and the answer's parser |
-//! | [`batch`] | a scheduler for many requests: slots, prefix reuse, the cache on disk |
 //! | [`eval`] | benchmarks and scores: speed, the machine's peaks, perplexity, retrieval |
-//! | [`generate`] | the loop from a prompt to text; stop rules |
+//! | [`batch`] | a scheduler for many requests: slots, prefix reuse, the cache on disk |
+//! | [`generate`] | an answer in progress: its text, limits, drafts and end |
 //! | [`sample`] | the choice of a token from logits |
 //! | [`constraint`] | restricts answers to a JSON schema, grammar or regular expression |
 //! | [`model`] | configuration, weights, buffers, and the forward pass; a [`model::Engine`] computes sequences |

@@ -18,11 +18,15 @@
 
 mod drafts;
 mod error;
+mod memory;
 mod plan;
+mod running;
 
 pub use drafts::{Draft, Drafts, Sources};
 pub use error::Error;
+pub use memory::Reserved;
 pub use plan::{Fit, Plan, experts_warning, trained};
+pub use running::{Runtime, Scheduling};
 
 use rope_cpu_kernels::Cpu;
 

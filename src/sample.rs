@@ -102,7 +102,7 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Sampler {
     seed: u32,
-    random: Pcg64,
+    random: Random,
     bias: Vec<(Token, f32)>,
     stages: Vec<Box<dyn Stage>>,
     mirostat: Option<Mirostat>,
@@ -133,7 +133,7 @@ impl Sampler {
         };
         Ok(Sampler {
             seed,
-            random: Pcg64::seed_from_u64(seed.into()),
+            random: Random::new(seed, settings.drawn),
             bias: settings.logit_bias,
             stages,
             mirostat,
@@ -145,6 +145,11 @@ impl Sampler {
     /// Returns the seed in use: from the settings, or from the system if they have none.
     pub fn seed(&self) -> u32 {
         self.seed
+    }
+
+    /// Returns how many random numbers were drawn from the seed: see [`Settings::drawn`].
+    pub fn drawn(&self) -> u64 {
+        self.random.drawn
     }
 
     /// Adds a token of the prompt or the answer. Penalties apply to it from now on.
@@ -164,7 +169,7 @@ impl Sampler {
     ///
     /// Returns an error if a logit is NaN or infinity, or no token has a finite logit.
     pub fn choose(&mut self, logits: &[f32]) -> Result<Token, Error> {
-        let uniform = uniform(&mut self.random);
+        let uniform = self.random.uniform();
         let candidates = self.distribution(logits)?;
         let target = uniform * candidates.iter().map(|c| f64::from(c.probability)).sum::<f64>();
         let mut sum = 0.0;
@@ -213,7 +218,7 @@ impl Sampler {
         let k = rest.first().and_then(|stage| stage.only_keeps());
         candidates.fill(logits, k.unwrap_or(0))?;
         for stage in &mut rest[usize::from(k.is_some())..] {
-            stage.apply(candidates, &mut || uniform(random));
+            stage.apply(candidates, &mut || random.uniform());
         }
         if let Some(mirostat) = mirostat {
             mirostat.truncate(candidates, vocabulary);
@@ -229,7 +234,24 @@ fn clamp_finite(logit: f32, changed: f32) -> f32 {
     if logit.is_finite() { changed.clamp(f32::MIN, f32::MAX) } else { changed }
 }
 
-/// Draws a number from 0 to 1, excluding 1: a multiple of 2^-53, each with the same probability.
-fn uniform(random: &mut Pcg64) -> f64 {
-    (random.next_u64() >> 11) as f64 * 2f64.powi(-53)
+/// A generator of random numbers that counts them.
+#[derive(Debug)]
+struct Random {
+    generator: Pcg64,
+    drawn: u64,
+}
+
+impl Random {
+    /// Creates the generator of a seed, after `drawn` numbers.
+    fn new(seed: u32, drawn: u64) -> Self {
+        let mut generator = Pcg64::seed_from_u64(seed.into());
+        generator.advance(drawn.into());
+        Random { generator, drawn }
+    }
+
+    /// Draws a number from 0 to 1, excluding 1: a multiple of 2^-53, each with the same probability.
+    fn uniform(&mut self) -> f64 {
+        self.drawn += 1;
+        (self.generator.next_u64() >> 11) as f64 * 2f64.powi(-53)
+    }
 }

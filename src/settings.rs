@@ -53,6 +53,10 @@ impl Setting {
     pub const SPARSE_ATTENTION: Setting = Setting("sparse_attention");
     /// The share of attention that sparse attention covers in prompts.
     pub const SPARSE_PROMPT: Setting = Setting("sparse_prompt");
+    /// The folder of the cache on disk.
+    pub const CACHE_DISK: Setting = Setting("cache_disk");
+    /// The minimum tokens of a part of a prompt that moves.
+    pub const CACHE_REUSE: Setting = Setting("cache_reuse");
     /// The sources of drafts.
     pub const SPEC_TYPE: Setting = Setting("spec_type");
     /// The path of the draft model.
@@ -60,7 +64,7 @@ impl Setting {
 
     /// The settings above. [`rope`](crate::rope::parameters) and
     /// [`sample`](crate::sample::settings) list theirs.
-    pub const ALL: [Setting; 17] = [
+    pub const ALL: [Setting; 19] = [
         Setting::MODEL,
         Setting::OVERRIDE_KV,
         Setting::HUB_ENDPOINT,
@@ -76,6 +80,8 @@ impl Setting {
         Setting::CACHE_TYPE_V,
         Setting::SPARSE_ATTENTION,
         Setting::SPARSE_PROMPT,
+        Setting::CACHE_DISK,
+        Setting::CACHE_REUSE,
         Setting::SPEC_TYPE,
         Setting::SPEC_DRAFT_MODEL,
     ];

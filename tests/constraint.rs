@@ -4,14 +4,15 @@ use std::{ops::ControlFlow, time::Duration};
 
 use rope_cpu::{
     Token,
+    batch::{Answered, Request},
     constraint::{Constraint, Error, Grammar, Position, Vocabulary, vocabulary},
-    generate::{End, Generated, Limits, Stops, generate},
+    generate::{End, Limits, Stops},
     gguf::{File, Gguf},
     json,
     kv_cache::CacheType,
-    model::{Model, Options, Session},
-    rope::{Flags, Rope},
-    sample::{Sampler, Settings, temperature},
+    model::Model,
+    runtime::{self, Runtime},
+    sample::{Settings, temperature},
     tokenizer::{Ends, Kind, Special, Tokenizer},
 };
 use rope_cpu_testing::{models::fetched, time::processor_time};
@@ -38,10 +39,9 @@ fn permitted(constraint: &mut Constraint, tokenizer: &Tokenizer) -> Vec<Token> {
     (0..).zip(logits).filter(|(_, logit)| *logit == 0.0).map(|(token, _)| token).collect()
 }
 
-/// A session of SmolLM2 that answers one question.
+/// A runtime of SmolLM2 that answers questions.
 struct Answering {
-    model: Model,
-    session: Session,
+    runtime: Runtime,
     vocabulary: Vocabulary,
 }
 
@@ -49,30 +49,29 @@ impl Answering {
     fn new() -> Option<Self> {
         let model =
             Model::open(&fetched("SmolLM2-135M-Instruct.Q4_1.gguf", "fetch-models")?).unwrap();
-        let plan = model.rope_plan(&Flags::default(), 1024).unwrap();
-        let options = Options {
+        let settings = runtime::Settings {
+            context: Some(1024.into()),
             keys: CacheType::F32,
             values: CacheType::F32,
-            threads: 2.into(),
-            ..Options::new(1024)
+            ..runtime::Settings::default()
         };
-        let session = Session::new(&model, Rope::new(plan), options).unwrap();
         let vocabulary = vocabulary(model.tokenizer().unwrap()).unwrap();
-        Some(Answering { model, session, vocabulary })
+        let runtime = Runtime::new(model, &settings).unwrap();
+        Some(Answering { runtime, vocabulary })
     }
 
-    fn answer(&mut self, question: &str, grammar: &Grammar, limits: Limits) -> Generated {
+    fn answer(&mut self, question: &str, grammar: &Grammar, limits: Limits) -> Answered {
         let constraint = Constraint::new(&self.vocabulary, grammar);
         let constraint = constraint.unwrap_or_else(|e| panic!("{grammar:?}: {e}"));
         let limits = Limits { tokens_max: Some(250), constraint: Some(constraint), ..limits };
         let prompt = format!("<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n");
-        let tokenizer = self.model.tokenizer().unwrap();
+        let tokenizer = self.runtime.model().tokenizer().unwrap();
         let prompt = tokenizer.encode(&prompt, Special::Parse, Ends::Omit);
         let settings = Settings { seed: Some(1), ..Settings::default() };
         let values = settings.values.clone().with(&temperature::TEMPERATURE.parameter, 0.0);
-        let mut sampler = Sampler::new(Settings { values, ..settings }).unwrap();
-        let go_on = &mut |_: rope_cpu::generate::Event<'_>| ControlFlow::Continue(());
-        generate(&mut self.session, &mut sampler, &prompt, &limits, go_on).unwrap()
+        let sampling = Settings { values, ..settings };
+        let request = Request { sampling, limits, ..Request::new(prompt) };
+        self.runtime.answer(request, &mut |_| ControlFlow::Continue(())).unwrap()
     }
 }
 
@@ -130,7 +129,7 @@ fn answers_follow_json_schemas() {
         let value = json::parse(&answer.text);
         let value = value.unwrap_or_else(|e| panic!("{schema}: {}: {e}", answer.text));
         assert!(is_valid(&value), "{schema}: {}", answer.text);
-        assert!([End::Complete, End::Model].contains(&answer.end), "{schema}: {:?}", answer.end);
+        assert!([End::Complete, End::Model].contains(&answer.outcome.end), "{schema}: {answer:?}");
     }
 }
 
@@ -143,7 +142,7 @@ fn answers_follow_regular_expressions_and_grammars() {
     let answered = answer(&regex, Limits::default());
     let number = answered.text.strip_prefix("The answer is ").unwrap().strip_suffix('.').unwrap();
     assert!(number.parse::<u8>().is_ok(), "{}", answered.text);
-    assert_eq!(answered.end, End::Complete);
+    assert_eq!(answered.outcome.end, End::Complete);
     for (grammar, expected) in [
         (Grammar::from_text(r#"root ::= "yes" | "no""#), &["yes", "no"][..]),
         (Grammar::from_text("%llguidance {}\nstart: \"A\" | \"B\"\n"), &["A", "B"]),
@@ -156,11 +155,11 @@ fn answers_follow_regular_expressions_and_grammars() {
     }
     let limits = Limits { ignore_end: true, ..Limits::default() };
     let answered = answer(&Grammar::from_text(r#"root ::= "ab" "c"?"#), limits);
-    assert_eq!((answered.text.as_str(), answered.end), ("abc", End::Complete));
+    assert_eq!((answered.text.as_str(), answered.outcome.end), ("abc", End::Complete));
     // Each answer begins with the grammar's beginning, and the limits are not changed.
     let limits = Limits { stops: Stops::new(["2"]), ..Limits::default() };
     let answered = answer(&Grammar::from_text("root ::= \"1\" \"2\" \"3\""), limits);
-    assert_eq!((answered.text.as_str(), answered.end), ("1", End::Stop("2".into())));
+    assert_eq!((answered.text.as_str(), answered.outcome.end), ("1", End::Stop("2".into())));
 }
 
 #[test]

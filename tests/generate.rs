@@ -1,15 +1,16 @@
-//! `generate` of the library, on a real model.
+//! Answers of a scheduler with one slot, by a real model.
 
-use std::ops::ControlFlow;
+use std::{ops::ControlFlow, sync::Arc};
 
 use rope_cpu::{
     Token,
+    batch::{self, Answered, Request, Scheduler, Update},
     generate::{
-        Answer, End, Error, Event, Generated, Limits, generate, speculate,
+        Answer, End, Error, Limits,
         speculation::{Count, Lookup, Speculation},
     },
     kv_cache::CacheType,
-    model::{Model, Options, Session},
+    model::{Engine, Model, Options},
     rope::{Flags, Rope},
     sample::{Sampler, Settings, temperature},
     tokenizer::{Ends, Special, Tokenizer},
@@ -18,35 +19,44 @@ use rope_cpu_testing::models::fetched;
 
 const PROMPT: &str = "The capital of France is";
 
-/// A session of SmolLM2 with greedy sampling.
-struct Generator {
-    session: Session,
-    sampler: Sampler,
+/// A scheduler of SmolLM2 with greedy sampling.
+struct Generator<'t>(Scheduler<'t>);
+
+fn greedy() -> Settings {
+    Settings::default().with(&temperature::TEMPERATURE, 0.0)
 }
 
-impl Generator {
+impl Generator<'_> {
     fn run(
         &mut self,
         prompt: &[Token],
         limits: &Limits,
-        on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
-    ) -> Result<Generated, Error> {
-        generate(&mut self.session, &mut self.sampler, prompt, limits, on_event)
+        on_update: &mut dyn FnMut(&Update) -> ControlFlow<()>,
+    ) -> Result<Answered, batch::Error> {
+        let limits = limits.clone();
+        let request = Request { sampling: greedy(), limits, ..Request::new(prompt.to_vec()) };
+        self.0.answer(request, on_update)
     }
 
-    fn answer(&mut self, prompt: &[Token], tokens_max: usize) -> Generated {
+    fn answer(&mut self, prompt: &[Token], tokens_max: usize) -> Answered {
         let limits = Limits { tokens_max: Some(tokens_max), ..Limits::default() };
         self.run(prompt, &limits, &mut |_| ControlFlow::Continue(())).unwrap()
     }
+
+    fn tokens(&self) -> &[Token] {
+        self.0.sequence(0).unwrap().tokens()
+    }
 }
 
-/// Runs `test` with a function that creates generators of a given context, and the tokenizer. Without
-/// the model file the test is skipped.
-fn with_model(test: impl Fn(&dyn Fn(usize) -> Generator, &Tokenizer)) {
+/// Runs `test` with a function that creates generators of a given context, which draft if they have a
+/// speculation, and the tokenizer. Without the model file the test is skipped.
+fn with_drafts(
+    test: impl for<'t> Fn(&dyn Fn(usize, Option<Speculation>) -> Generator<'t>, &'t Tokenizer<'t>),
+) {
     let Some(path) = fetched("SmolLM2-135M-Instruct.Q4_1.gguf", "fetch-models") else { return };
     let model = Model::open(&path).unwrap();
     let tokenizer = model.tokenizer().unwrap();
-    let make = |context| {
+    let make = |context, speculation: Option<Speculation>| {
         let plan = model.rope_plan(&Flags::default(), context).unwrap();
         let options = Options {
             micro_batch: 8,
@@ -55,13 +65,17 @@ fn with_model(test: impl Fn(&dyn Fn(usize) -> Generator, &Tokenizer)) {
             threads: 2.into(),
             ..Options::new(context)
         };
-        let settings = Settings::default().with(&temperature::TEMPERATURE, 0.0);
-        Generator {
-            session: Session::new(&model, Rope::new(plan), options).unwrap(),
-            sampler: Sampler::new(settings).unwrap(),
-        }
+        let engine = Engine::new(&model, Rope::new(plan), options).unwrap();
+        let speculations = speculation.into_iter().collect();
+        let options = batch::Options { speculations, ..batch::Options::new(1) };
+        Generator(Scheduler::new(engine, tokenizer, options, Arc::default()))
     };
     test(&make, tokenizer);
+}
+
+/// Runs `test` like [`with_drafts`], with generators that do not draft.
+fn with_model(test: impl for<'t> Fn(&dyn Fn(usize) -> Generator<'t>, &'t Tokenizer<'t>)) {
+    with_drafts(|make, tokenizer| test(&|context| make(context, None), tokenizer));
 }
 
 fn tokens(tokenizer: &Tokenizer, text: &str) -> Vec<Token> {
@@ -74,13 +88,14 @@ fn turns_that_reuse_the_cache_equal_one_long_prompt() {
         let mut turns = make(512);
         let mut text = tokens(tokenizer, PROMPT);
         let first = turns.answer(&text, 12);
-        assert_eq!((first.timings.reused, first.timings.read), (0, text.len()));
-        assert_eq!((first.timings.generated, first.timings.steps), (12, 11));
+        let timings = first.outcome.timings;
+        assert_eq!((timings.reused, timings.read), (0, text.len()));
+        assert_eq!((timings.generated, timings.steps), (12, 11));
         text.extend(&first.tokens);
         text.extend(tokens(tokenizer, " And the capital of Italy is"));
         let second = turns.answer(&text, 12);
         // The last token of an answer is not read.
-        assert_eq!(second.timings.reused, tokens(tokenizer, PROMPT).len() + 11);
+        assert_eq!(second.outcome.timings.reused, tokens(tokenizer, PROMPT).len() + 11);
         assert_eq!(make(512).answer(&text, 12).tokens, second.tokens);
 
         // The same beginning with another end: the tokens that differ are removed. The continuation
@@ -89,11 +104,11 @@ fn turns_that_reuse_the_cache_equal_one_long_prompt() {
         let mut other = text[..10].to_vec();
         other.extend(tokens(tokenizer, " 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13,"));
         let third = turns.answer(&other, 12);
-        assert_eq!(third.timings.reused, 10);
+        assert_eq!(third.outcome.timings.reused, 10);
         assert_eq!(make(512).answer(&other, 12).tokens, third.tokens);
         // The same prompt again: only its last token is read.
         let again = turns.answer(&other, 12);
-        assert_eq!((again.timings.reused, again.tokens), (other.len() - 1, third.tokens));
+        assert_eq!((again.outcome.timings.reused, again.tokens), (other.len() - 1, third.tokens));
     });
 }
 
@@ -102,16 +117,19 @@ fn stopping_while_reading_retains_the_tokens_read() {
     with_model(|make, tokenizer| {
         let prompt = tokens(tokenizer, &"one two three ".repeat(20));
         let mut stopped = make(512);
-        let answer = stopped.run(&prompt, &Limits::default(), &mut |event| match event {
-            Event::Reading { done, .. } if done >= 16 => ControlFlow::Break(()),
+        let answer = stopped.run(&prompt, &Limits::default(), &mut |update| match update {
+            Update::Read(reading) if reading.processed >= 16 => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
         });
         let answer = answer.unwrap();
-        assert_eq!((answer.end, answer.tokens.len(), answer.text.as_str()), (End::Caller, 0, ""));
-        assert_eq!(stopped.session.tokens(), &prompt[..16]);
-        assert_eq!((answer.timings.read, answer.timings.generated), (16, 0));
+        assert_eq!(
+            (&answer.outcome.end, answer.tokens.len(), &*answer.text),
+            (&End::Caller, 0, "")
+        );
+        assert_eq!(stopped.tokens(), &prompt[..16]);
+        assert_eq!((answer.outcome.timings.read, answer.outcome.timings.generated), (16, 0));
         let after = stopped.answer(&prompt, 4);
-        assert_eq!(after.timings.reused, 16);
+        assert_eq!(after.outcome.timings.reused, 16);
         assert_eq!(after.tokens, make(512).answer(&prompt, 4).tokens);
     });
 }
@@ -122,15 +140,15 @@ fn stopping_while_generating_returns_the_text_so_far() {
         let prompt = tokens(tokenizer, PROMPT);
         let mut seen = String::new();
         let mut count = 0;
-        let answer = make(512).run(&prompt, &Limits::default(), &mut |event| {
-            if let Event::Text(text) = event {
-                seen += text;
+        let answer = make(512).run(&prompt, &Limits::default(), &mut |update| {
+            if let Update::Generated(piece) = update {
+                seen += &piece.text;
                 count += 1;
             }
             if count == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         let answer = answer.unwrap();
-        assert_eq!((answer.end, answer.tokens.len()), (End::Caller, 3));
+        assert_eq!((answer.outcome.end, answer.tokens.len()), (End::Caller, 3));
         assert_eq!(answer.text, seen);
     });
 }
@@ -144,18 +162,21 @@ fn a_full_context_ends_the_answer_and_a_longer_prompt_is_rejected() {
             let limits = Limits { ignore_end: true, ..Limits::default() };
             let answer = full.run(&prompt, &limits, &mut |_| ControlFlow::Continue(())).unwrap();
             // The last token follows from the last position, and needs no position itself.
-            assert_eq!((answer.end, answer.tokens.len()), (End::ContextFull, unused + 1));
+            assert_eq!((answer.outcome.end, answer.tokens.len()), (End::ContextFull, unused + 1));
         }
         let mut read = 0;
-        let refused = make(prompt.len() - 1).run(&prompt, &Limits::default(), &mut |_| {
-            read += 1;
+        let refused = make(prompt.len() - 1).run(&prompt, &Limits::default(), &mut |update| {
+            read += usize::from(matches!(update, Update::Read(_)));
             ControlFlow::Continue(())
         });
-        assert!(matches!(refused, Err(Error::PromptTooLong { tokens: 5, context: 4 })));
+        assert!(matches!(
+            refused,
+            Err(batch::Error::Generate(Error::PromptTooLong { tokens: 5, context: 4 }))
+        ));
         assert_eq!(read, 0);
         assert!(matches!(
             make(8).run(&[], &Limits::default(), &mut |_| ControlFlow::Continue(())),
-            Err(Error::PromptEmpty)
+            Err(batch::Error::Generate(Error::PromptEmpty))
         ));
     });
 }
@@ -166,35 +187,24 @@ fn with_a_limit_of_zero_no_tokens_are_generated() {
         let prompt = tokens(tokenizer, PROMPT);
         let mut session = make(512);
         let answer = session.answer(&prompt, 0);
-        assert_eq!((answer.end, answer.tokens.len()), (End::TokensMax, 0));
-        assert_eq!(session.session.tokens(), prompt);
+        assert_eq!((answer.outcome.end, answer.tokens.len()), (End::TokensMax, 0));
+        assert_eq!(session.tokens(), prompt);
     });
 }
 
 #[test]
 fn drafts_from_the_text_save_passes_and_change_nothing() {
-    with_model(|make, tokenizer| {
+    with_drafts(|make, tokenizer| {
         let prompt = "red, green, blue, yellow, orange, purple, ".repeat(8);
         // Without the last space, so that the model continues the list.
         let prompt = tokens(tokenizer, prompt.trim_end());
-        let plain = make(512).answer(&prompt, 60);
+        let plain = make(512, None).answer(&prompt, 60);
         for count in [Count::Always(7), Count::UpTo(7)] {
-            let lookup = Box::new(Lookup::default());
-            let mut speculation = Speculation::new(vec![lookup], count);
-            let Generator { mut session, mut sampler } = make(512);
-            let limits = Limits { tokens_max: Some(60), ..Limits::default() };
-            let found = speculate(
-                &mut session,
-                &mut sampler,
-                &mut speculation,
-                &prompt,
-                &limits,
-                &mut |_| ControlFlow::Continue(()),
-            )
-            .unwrap();
+            let speculation = Speculation::new(vec![Box::new(Lookup::default())], count);
+            let found = make(512, Some(speculation)).answer(&prompt, 60);
             assert_eq!((found.tokens, found.text), (plain.tokens.clone(), plain.text.clone()));
             if count == Count::Always(7) {
-                let steps = (found.timings.steps, plain.timings.steps);
+                let steps = (found.outcome.timings.steps, plain.outcome.timings.steps);
                 assert!(3 * steps.0 < steps.1, "{steps:?}: {}", plain.text);
             }
         }
@@ -203,12 +213,13 @@ fn drafts_from_the_text_save_passes_and_change_nothing() {
 
 #[test]
 fn names_of_preserved_control_tokens_are_part_of_the_text() {
-    with_model(|make, tokenizer| {
+    with_model(|_, tokenizer| {
+        let mut sampler = Sampler::new(greedy()).unwrap();
         let marker = tokenizer.control("<|im_start|>").unwrap();
         assert_eq!(tokenizer.control("The"), None);
         for (preserved, text) in [(vec![marker], "<|im_start|>"), (Vec::new(), "")] {
             let mut answer = Answer::new(Limits { preserved, ..Limits::default() });
-            let step = answer.take(tokenizer, &mut make(16).sampler, marker).unwrap();
+            let step = answer.take(tokenizer, &mut sampler, marker).unwrap();
             assert_eq!(step.text, text);
             assert_eq!(step.next, ControlFlow::Continue(marker));
             assert_eq!(answer.text(), text);

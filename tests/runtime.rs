@@ -1,9 +1,13 @@
-//! The plan of a run: what fits in memory, and what is refused.
+//! The plan of a run: what fits in memory, and what is refused; and a runtime that answers.
+
+use std::ops::ControlFlow;
 
 use rope_cpu::{
+    batch::{Outcome, Request, Update},
+    generate::{End, Limits},
     model::Model,
     rope::{Flags, Origin},
-    runtime::{Drafts, Error, Plan, Sequences, Settings, Sources},
+    runtime::{Drafts, Error, Plan, Runtime, Sequences, Settings, Sources},
 };
 use rope_cpu_testing::reader::tiny_reader;
 
@@ -86,4 +90,35 @@ fn a_draft_model_has_the_context_of_the_model() {
     let draft = &plan.draft.as_ref().unwrap().plan;
     assert_eq!((draft.context.value, draft.rope.factor.value), (512, 2.0));
     assert_eq!(plan.speculations(&model, 3).unwrap().len(), 3);
+}
+
+#[test]
+fn a_runtime_answers_requests_and_stops_when_it_is_dropped() {
+    let file = tiny_reader(7, true);
+    let settings = Settings { context: Some(256.into()), ..Settings::default() };
+    let runtime = Runtime::new(Model::open(file.path()).unwrap(), &settings).unwrap();
+    let limits = Limits { tokens_max: Some(5), ignore_end: true, ..Limits::default() };
+    let request = Request { limits, ..Request::new(vec![1, 2, 3]) };
+    let mut pieces = String::new();
+    let answered = runtime.answer(request.clone(), &mut |update| {
+        if let Update::Generated(piece) = update {
+            pieces += &piece.text;
+        }
+        ControlFlow::Continue(())
+    });
+    let answered = answered.unwrap();
+    assert_eq!((answered.tokens.len(), &answered.text), (5, &pieces));
+    assert_eq!(answered.outcome.end, End::TokensMax);
+
+    // The first update ends it.
+    let ended = runtime.answer(request.clone(), &mut |_| ControlFlow::Break(())).unwrap();
+    assert_eq!((ended.tokens.len(), ended.outcome.end), (0, End::Caller));
+
+    let handle = runtime.handle().clone();
+    let open = runtime.ask(Request { limits: Limits::default(), ..request }).unwrap();
+    drop(runtime);
+    while let Some(update) = open.next() {
+        assert!(!matches!(update, Update::Ended(Outcome { end: End::Caller, .. })), "{update:?}");
+    }
+    assert!(handle.act(|_| ()).is_err());
 }

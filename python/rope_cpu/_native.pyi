@@ -116,6 +116,8 @@ class Model:
         memory_check: bool,
         override_kv: list[str],
         lora: list[tuple[str, float]],
+        parallel: int,
+        cache_disk: str | None,
     ) -> Self: ...
     def with_context(
         self, ctx: int | None, rope: tuple[str | None, list[tuple[str, str]]] | None

@@ -67,8 +67,9 @@ _models: weakref.WeakSet[Model] = weakref.WeakSet()
 class Model:
     """A GGUF model in memory, with one context for `generate`, `stream` and `chat`.
 
-    The start of a prompt that the context already holds is not computed again. Calls from several
-    threads wait for each other; to answer many prompts at a time, use `generate_batch`. The GIL is
+    The start of a prompt that the cache already holds is not computed again. Calls from several
+    threads wait for each other; open the model with `parallel` for several streams at a time, and
+    use `generate_batch` to answer many prompts. The GIL is
     released while the model computes, and Ctrl-C stops it within a step.
 
     Use it in a `with` block, or `close` it, to free its memory. After a fork, the child process cannot
@@ -89,6 +90,8 @@ class Model:
         memory_check: bool = True,
         override_kv: Sequence[str] = (),
         lora: Sequence[str | os.PathLike[str] | tuple[str | os.PathLike[str], float]] = (),
+        parallel: int = 1,
+        cache_disk: str | os.PathLike[str] | None = None,
         **rope_options: Unpack[RopeOptions],
     ) -> None:
         """Opens a model.
@@ -106,6 +109,10 @@ class Model:
             memory_check: Whether a model that does not fit in memory is an error.
             override_kv: Metadata that replaces the file's, as `KEY=TYPE:VALUE`.
             lora: Files of adapters, or pairs of a file and its scale.
+            parallel: The maximum number of streams that are open at a time. They share the cache,
+                which has room for as many contexts as fit in memory.
+            cache_disk: A folder that keeps conversations: a later run continues from their keys and
+                values. Its files contain the text.
             **rope_options: Further RoPE settings: see `rope_cpu.rope.settings()`.
 
         Raises:
@@ -119,6 +126,7 @@ class Model:
         _options.in_range("ubatch_size", ubatch_size, 1, _options.CTX_MAX)
         _options.several("override_kv", override_kv)
         _options.several("lora", lora)
+        _options.in_range("parallel", parallel, 1, _options.PARALLEL_MAX)
         method, settings = _options.rope(rope, rope_options)
         pairs = [entry if isinstance(entry, tuple) else (entry, 1.0) for entry in lora]
         self._native = _native.Model(
@@ -134,6 +142,8 @@ class Model:
             memory_check=memory_check,
             override_kv=list(override_kv),
             lora=[(os.fspath(path), scale) for path, scale in pairs],
+            parallel=parallel,
+            cache_disk=None if cache_disk is None else os.fspath(cache_disk),
         )
         _warn(self._native)
         self._properties = self._native.properties()

@@ -71,6 +71,8 @@ class OpenOptions(RopeOptions, total=False):
     memory_check: bool
     override_kv: Sequence[str]
     lora: Sequence[str | os.PathLike[str] | tuple[str | os.PathLike[str], float]]
+    parallel: int
+    cache_disk: str | os.PathLike[str] | None
 
 
 class SamplingOptions(TypedDict, total=False):
@@ -144,7 +146,8 @@ _ROPE = {name for name, _ in _native.rope_settings()}
 _OPENING = set(OpenOptions.__annotations__) - {"ctx", "rope"} - set(RopeOptions.__annotations__) | _ROPE
 #: The maximum of a context.
 CTX_MAX = 4_194_304
-
+#: The maximum number of streams at a time.
+PARALLEL_MAX = 256
 
 def request(options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings of an answer for the extension module."""

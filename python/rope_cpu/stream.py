@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class Stream(Iterator[str]):
     """An iterator over the pieces of an answer.
 
-    Until the stream has ended, its model computes nothing else. Closing it stops the answer, as do
-    the end of a `with` block and Ctrl-C.
+    Until the stream has ended, its model computes nothing else, unless it was opened with `parallel`.
+    Closing it stops the answer, as do the end of a `with` block and Ctrl-C.
     """
 
     def __init__(self, native: _native.Stream) -> None:

@@ -7,12 +7,12 @@ use rope_cpu::{
     Token,
     batch::{self, Options, Scheduler, Update},
     generate::Limits,
-    sample::{Sampler, Settings},
+    sample::Settings,
 };
 
 use crate::{
     chat::Conversation,
-    errors::{failed, of_generation, of_model},
+    errors::{failed, of_batch, of_model},
     generation::{Outcome, Stream},
     loaded::Loaded,
     model::Model,
@@ -30,8 +30,9 @@ impl Model {
     ) -> PyResult<Stream> {
         let loaded = self.loaded()?;
         let (sampling, limits) = prepare(&loaded, &request, conversation)?;
-        let sampler = Sampler::new(sampling).map_err(failed)?;
-        Stream::start(loaded.borrow()?, sampler, prompt, limits)
+        let request =
+            batch::Request { sampling, limits, inexact: true, ..batch::Request::new(prompt) };
+        Stream::start(loaded.runtime()?, request)
     }
 
     /// Answers prompts side by side, each by the settings of `request`, and returns the outcomes in
@@ -82,7 +83,7 @@ impl Model {
                         }
                     }
                     Update::Failed(error) => return Err(of_prompt(py, index, &of_batch(error))),
-                    Update::Read(_) | Update::Prompt(_) | Update::Embedded(_) => {}
+                    _ => {}
                 }
             }
         }
@@ -113,12 +114,4 @@ fn prepare(
 /// Returns an error that names the prompt, of the same class.
 fn of_prompt(py: Python<'_>, index: usize, error: &PyErr) -> PyErr {
     PyErr::from_type(error.get_type(py), format!("prompt {index}: {}", error.value(py)))
-}
-
-fn of_batch(error: batch::Error) -> PyErr {
-    match error {
-        batch::Error::Generate(error) => of_generation(error),
-        batch::Error::Draft(error) => of_model(error),
-        error => failed(error),
-    }
 }

@@ -8,7 +8,7 @@ use pyo3::{
         PyException, PyFileNotFoundError, PyMemoryError, PyPermissionError, PyValueError,
     },
 };
-use rope_cpu::{generate, gguf, model, runtime, settings};
+use rope_cpu::{batch, generate, gguf, model, runtime, settings};
 
 create_exception!(
     rope_cpu,
@@ -56,7 +56,7 @@ pub fn of_plan(error: runtime::Error) -> PyErr {
 }
 
 /// Returns the exception for an error while generating.
-pub fn of_generation(error: generate::Error) -> PyErr {
+fn of_generation(error: generate::Error) -> PyErr {
     match error {
         generate::Error::Model(error) => of_model(error),
         generate::Error::PromptEmpty => invalid(error),
@@ -64,6 +64,15 @@ pub fn of_generation(error: generate::Error) -> PyErr {
             "the prompt of {tokens} tokens does not fit in the context of {context}: give the call or \
              Model.open a larger ctx"
         )),
+        error => failed(error),
+    }
+}
+
+/// Returns the exception for an answer that failed.
+pub fn of_batch(error: batch::Error) -> PyErr {
+    match error {
+        batch::Error::Generate(error) => of_generation(error),
+        batch::Error::Draft(error) => of_model(error),
         error => failed(error),
     }
 }

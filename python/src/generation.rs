@@ -1,49 +1,41 @@
-//! One answer. A thread computes it, so that Python can stop waiting at any time.
+//! One answer, which the thread of a runtime computes, so that Python can stop waiting at any time.
 
 use std::{
     mem,
-    ops::ControlFlow,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, RecvTimeoutError, sync_channel},
-    },
-    thread::{self, JoinHandle},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use pyo3::{prelude::*, sync::MutexExt};
 use rope_cpu::{
     Token,
-    generate::{self, End, Event, Generated, Limits, Timings, generate},
-    sample::Sampler,
+    batch::{self, Update, Updates},
+    generate::{End, Timings},
+    runtime::Runtime,
 };
 
 use crate::{
-    errors::{failed, of_generation},
-    loaded::Borrowed,
+    errors::{failed, of_batch},
     process::Process,
 };
 
 /// How often a waiting call looks for Ctrl-C.
 pub const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 
-/// The pieces of an answer that may run ahead of their reader.
-const PIECES_AHEAD: usize = 4;
-
 /// An iterator over the pieces of an answer.
 #[pyclass(frozen, module = "rope_cpu._native")]
 pub struct Stream {
-    closed: Arc<AtomicBool>,
     state: Mutex<State>,
     process: Process,
 }
 
 struct State {
-    pieces: Option<Receiver<String>>,
-    worker: Option<JoinHandle<Result<Generated, generate::Error>>>,
+    /// The updates, and the runtime that computes them; `None` once the answer has ended.
+    answer: Option<(Updates, Arc<Runtime>)>,
+    text: String,
+    tokens: Vec<Token>,
+    seed: Option<u32>,
     outcome: Option<Outcome>,
-    seed: u32,
 }
 
 /// How an answer ended, with its counts and times.
@@ -104,45 +96,51 @@ impl Outcome {
     }
 }
 
-impl Stream {
-    /// Starts an answer.
-    pub fn start(
-        mut session: Borrowed,
-        mut sampler: Sampler,
-        prompt: Vec<Token>,
-        limits: Limits,
-    ) -> PyResult<Self> {
-        let (sender, pieces) = sync_channel(PIECES_AHEAD);
-        let closed = Arc::new(AtomicBool::new(false));
-        let (seed, is_closed) = (sampler.seed(), closed.clone());
-        let worker = thread::Builder::new().name("rope-cpu answer".into()).spawn(move || {
-            generate(&mut session, &mut sampler, &prompt, &limits, &mut |event| {
-                let sent = match event {
-                    Event::Text(text) if !text.is_empty() => sender.send(text.into()).is_ok(),
-                    _ => true,
-                };
-                match sent && !is_closed.load(Ordering::Relaxed) {
-                    true => ControlFlow::Continue(()),
-                    false => ControlFlow::Break(()),
-                }
-            })
-        });
-        let worker = Some(worker.map_err(failed)?);
-        let state = Mutex::new(State { pieces: Some(pieces), worker, outcome: None, seed });
-        Ok(Stream { closed, state, process: Process::current() })
+impl State {
+    /// Adds an update. Returns its text, if it has any.
+    fn add(&mut self, update: Update) -> PyResult<Option<String>> {
+        match update {
+            Update::Started { seed } => self.seed = Some(seed),
+            Update::Generated(piece) => {
+                self.text += &piece.text;
+                self.tokens.extend(piece.token);
+                return Ok(Some(piece.text).filter(|text| !text.is_empty()));
+            }
+            Update::Ended(batch::Outcome { end, timings, .. }) => {
+                self.answer = None;
+                let (text, tokens) = (mem::take(&mut self.text), mem::take(&mut self.tokens));
+                self.outcome = Some(Outcome::new(text, tokens, &end, &timings, self.seed));
+            }
+            Update::Failed(error) => {
+                self.answer = None;
+                return Err(of_batch(error));
+            }
+            _ => {}
+        }
+        Ok(None)
     }
 
-    /// Waits for the thread, which returns the session.
-    fn finish(&self, state: &mut State) -> PyResult<()> {
-        self.closed.store(true, Ordering::Relaxed);
-        // A thread that is sending a piece gives up.
-        state.pieces = None;
-        let Some(worker) = state.worker.take() else { return Ok(()) };
-        let panicked = "this is a bug, please report it with the message on standard error";
-        let generated = worker.join().map_err(|_| failed(panicked))?.map_err(of_generation)?;
-        let Generated { text, tokens, end, timings } = generated;
-        state.outcome = Some(Outcome::new(text, tokens, &end, &timings, Some(state.seed)));
+    /// Ends the answer, and waits until it has ended.
+    fn finish(&mut self) -> PyResult<()> {
+        while let Some((updates, _)) = &self.answer {
+            updates.close();
+            match updates.next() {
+                Some(update) => drop(self.add(update)?),
+                None => self.answer = None,
+            }
+        }
         Ok(())
+    }
+}
+
+impl Stream {
+    /// Starts an answer.
+    pub fn start(runtime: Arc<Runtime>, request: batch::Request) -> PyResult<Self> {
+        let updates = runtime.ask(request).map_err(of_batch)?;
+        let (text, tokens) = (String::new(), Vec::new());
+        let state =
+            State { answer: Some((updates, runtime)), text, tokens, seed: None, outcome: None };
+        Ok(Stream { state: Mutex::new(state), process: Process::current() })
     }
 }
 
@@ -157,19 +155,16 @@ impl Stream {
         self.process.check()?;
         let state = &mut *self.state.lock_py_attached(py).map_err(failed)?;
         loop {
-            let Some(pieces) = &mut state.pieces else { return Ok(None) };
-            let pieces = &mut *pieces;
-            let piece = py.detach(move || pieces.recv_timeout(SIGNALS_EVERY));
+            let Some((updates, _)) = &mut state.answer else { return Ok(None) };
+            let update = py.detach(move || updates.next_within(SIGNALS_EVERY));
             if let Err(interrupt) = py.check_signals() {
-                py.detach(|| self.finish(state))?;
+                py.detach(|| state.finish())?;
                 return Err(interrupt);
             }
-            match piece {
-                Ok(piece) => return Ok(Some(piece)),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    py.detach(|| self.finish(state))?;
-                }
+            if let Some(update) = update.map_err(of_batch)?
+                && let Some(text) = state.add(update)?
+            {
+                return Ok(Some(text));
             }
         }
     }
@@ -177,9 +172,8 @@ impl Stream {
     /// Stops the answer, unless it has ended.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.process.check()?;
-        self.closed.store(true, Ordering::Relaxed);
         let state = &mut *self.state.lock_py_attached(py).map_err(failed)?;
-        py.detach(|| self.finish(state))
+        py.detach(|| state.finish())
     }
 
     /// How the answer ended; `None` before that.
@@ -191,24 +185,17 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.closed.store(true, Ordering::Relaxed);
-        if let Ok(state) = self.state.get_mut() {
-            if !self.process.is_current() {
-                // Their thread is in another process, and may hold their locks.
-                mem::forget((state.pieces.take(), state.worker.take()));
-                return;
-            }
-            state.pieces = None;
-            // Waits for the thread, so that the next call finds the session.
-            let mut join = || {
-                if let Some(worker) = state.worker.take() {
-                    let _ = worker.join();
-                }
-            };
-            // Other threads of Python run meanwhile. There are none once the interpreter ends.
-            if Python::try_attach(|py| py.detach(&mut join)).is_none() {
-                join();
-            }
+        let Ok(state) = self.state.get_mut() else { return };
+        if !self.process.is_current() {
+            // The thread that computes it is in another process.
+            mem::forget(state.answer.take());
+            return;
+        }
+        // Waits for the end, so that the next call finds a free slot.
+        let mut finish = || drop(state.finish());
+        // Other threads of Python run meanwhile. There are none once the interpreter ends.
+        if Python::try_attach(|py| py.detach(&mut finish)).is_none() {
+            finish();
         }
     }
 }

@@ -13,7 +13,7 @@ use rope_cpu::{
     model::{self, OpenOptions},
     platform::processors::{Threads, default_threads},
     rope::Sourced,
-    runtime::{self, Settings},
+    runtime::{self, Scheduling, Sequences, Settings},
     tokenizer::{Ends, Special, Tokenizer},
 };
 
@@ -32,7 +32,7 @@ pub struct Model {
 #[pymethods]
 impl Model {
     #[new]
-    #[pyo3(signature = (path, *, ctx, rope, settings, context_shift, cache_type_k, cache_type_v, threads, ubatch_size, memory_check, override_kv, lora))]
+    #[pyo3(signature = (path, *, ctx, rope, settings, context_shift, cache_type_k, cache_type_v, threads, ubatch_size, memory_check, override_kv, lora, parallel, cache_disk))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments, which the package checks")]
     fn new(
         py: Python<'_>,
@@ -48,6 +48,8 @@ impl Model {
         memory_check: bool,
         override_kv: Vec<String>,
         lora: Vec<(PathBuf, f32)>,
+        parallel: usize,
+        cache_disk: Option<PathBuf>,
     ) -> PyResult<Self> {
         let rope = flags(rope.as_deref(), &settings, context_shift)?;
         let cache_type = |name: &str| name.parse::<CacheType>().map_err(invalid);
@@ -66,11 +68,17 @@ impl Model {
             keys,
             values,
             micro_batch: ubatch_size,
+            sequences: Sequences::UpTo(parallel),
             threads: threads.map_or_else(default_threads, given),
             must_fit: memory_check,
             ..Settings::default()
         };
-        Model::planned(model, settings)
+        let disk = cache_disk.map(|folder| (folder, u64::MAX));
+        Model::planned(
+            model,
+            settings,
+            Scheduling { slots: parallel, disk, ..Scheduling::default() },
+        )
     }
 
     /// Returns the model with another context or other RoPE settings, and with a cache of its own. An
@@ -84,10 +92,7 @@ impl Model {
         if let Some(ctx) = ctx {
             settings.context = Some(Sourced::given(ctx, "ctx"));
         }
-        // Both contexts share the weights.
-        let need = loaded.plan.need();
-        settings.taken = need.total() - need.weights;
-        Model::planned(loaded.model.clone(), settings)
+        Model::planned(loaded.model.clone(), settings, loaded.scheduling().clone())
     }
 
     /// Frees the model once no stream uses it.
@@ -164,10 +169,10 @@ impl Model {
 
 impl Model {
     /// Plans the memory and RoPE, and checks that the model fits.
-    fn planned(model: model::Model, settings: Settings) -> PyResult<Self> {
+    fn planned(model: model::Model, settings: Settings, scheduling: Scheduling) -> PyResult<Self> {
         let plan = runtime::Plan::new(&model, &settings).map_err(of_plan)?;
         plan.check().map_err(of_plan)?;
-        let loaded = Arc::new(Loaded::new(model, plan, settings));
+        let loaded = Arc::new(Loaded::new(model, plan, settings, scheduling));
         Ok(Model { loaded: RwLock::new(Some(loaded)) })
     }
 

@@ -45,6 +45,40 @@ def test_a_stream_has_the_pieces_of_the_answer(model):
     assert stream.answer.tokens == answer.tokens
 
 
+def test_streams_run_at_a_time_if_the_model_is_opened_for_it(path):
+    with Model(path, ctx=64, threads=1, parallel=2) as model:
+        prompts = ["The capital of France is", "One, two, three,"]
+        alone = [str(model.generate(prompt, max_tokens=12, **GREEDY)) for prompt in prompts]
+        streams = [model.stream(prompt, max_tokens=12, **GREEDY) for prompt in prompts]
+        with pytest.raises(rope_cpu.Error, match="in use by 2 streams: .* parallel=3"):
+            model.generate(PROMPT)
+        texts = ["", ""]
+        while any(pieces := [next(stream, "") for stream in streams]):
+            texts = [text + piece for text, piece in zip(texts, pieces)]
+        assert texts == alone
+        # Each prompt is still in the cache.
+        cached = [model.generate(prompt, max_tokens=1, **GREEDY).usage.cached_tokens for prompt in prompts]
+        assert min(cached) > 3
+
+
+def test_a_later_run_continues_from_the_cache_on_disk(path, tmp_path):
+    prompt = "The quick brown fox jumps over the lazy dog. " * 40
+    with Model(path, ctx=1024, threads=1, cache_disk=tmp_path) as model:
+        first = model.generate(prompt, max_tokens=4, **GREEDY)
+    assert first.usage.cached_tokens == 0 and any(tmp_path.iterdir())
+    with Model(path, ctx=1024, threads=1, cache_disk=tmp_path) as model:
+        again = model.generate(prompt, max_tokens=4, **GREEDY)
+    assert (again, again.usage.cached_tokens) == (first, first.usage.prompt_tokens - 1)
+
+
+def test_models_in_one_process_leave_each_other_their_memory(path):
+    # 90 GB of keys and values, of which nothing is allocated.
+    with Model(path, ctx=2**22, rope="linear", threads=1, memory_check=False):
+        with pytest.raises(MemoryError, match="0 B available"):
+            Model(path, ctx=64, threads=1)
+    Model(path, ctx=64, threads=1).close()
+
+
 def test_a_stream_excludes_other_calls_until_it_is_closed(model):
     stream = model.stream(PROMPT, ignore_eos=True)
     next(stream)

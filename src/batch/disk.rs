@@ -21,7 +21,7 @@ use crate::{
     Token,
     model::{
         Sequence,
-        saved::{Archive, Error, Folder, Kind, Saved},
+        saved::{self, Archive, Error, Folder, Kind, Saved},
     },
 };
 
@@ -118,12 +118,9 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Returns the names of files that belong to another model or other settings, with the reason
-    /// why each is not used.
-    pub fn unused(&self) -> impl Iterator<Item = (&str, &Error)> {
-        self.entries
-            .iter()
-            .filter_map(|Entry { file, .. }| Some((&*file.name, file.outline.as_ref().err()?)))
+    /// Returns why files are not used that are for another model or other settings, if there are any.
+    pub fn mismatch(&self) -> Option<String> {
+        saved::mismatch(self.entries.iter().map(|entry| &entry.file))
     }
 
     /// Returns whether sequences with these adapter scales can have files: see [`Folder::keeps`].

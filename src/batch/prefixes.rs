@@ -87,7 +87,7 @@ pub fn reuse(engine: &Engine, sequence: &mut Sequence, tokens: &[Token], scales:
 
 /// Returns the length of the common prefix of a text and a sequence with these adapter scales. The
 /// last token does not count, since it is always computed for its logits.
-fn shared(sequence: &Sequence, tokens: &[Token], scales: &[f32]) -> usize {
+pub fn shared(sequence: &Sequence, tokens: &[Token], scales: &[f32]) -> usize {
     match sequence.adapter_scales() == scales {
         true => common_prefix(sequence.tokens(), tokens).min(tokens.len() - 1),
         false => 0,

@@ -36,6 +36,10 @@ pub struct Request {
     pub slot: Option<usize>,
     /// Whether cached tokens may be reused.
     pub reuse: bool,
+    /// Whether a slot's tokens are also reused where a new computation would give other bits: after a
+    /// context shift, and before frequencies that change with the length. The answer then depends on
+    /// the history of the sequence.
+    pub inexact: bool,
     /// Maximum drafts in a pass; `None` chooses the number that pays.
     pub drafts_max: Option<usize>,
     /// The probabilities to report with each token.
@@ -44,6 +48,12 @@ pub struct Request {
     pub pooling: Option<Pooling>,
     /// The scale of each adapter; `None` for the scales that the model was opened with.
     pub adapter_scales: Option<Scales>,
+    /// The number of first tokens that a context shift keeps; `None` for those of the sequence that
+    /// the request continues, and else none.
+    pub keep: Option<usize>,
+    /// The position that later prompts may return to, also in layers with a sliding window: see
+    /// [`Sequence::retain_from`](crate::model::Sequence::retain_from).
+    pub retain_from: Option<usize>,
     /// The owner of the request's tokens. A request reuses cached tokens of the same owner only. So
     /// nobody can infer from the time of an answer what others have sent.
     pub owner: u64,
@@ -59,10 +69,13 @@ impl Request {
             limits: Limits::default(),
             slot: None,
             reuse: true,
+            inexact: false,
             drafts_max: None,
             probabilities: None,
             pooling: None,
             adapter_scales: None,
+            keep: None,
+            retain_from: None,
             owner: 0,
         }
     }
@@ -101,8 +114,8 @@ pub trait Reply: Send {
         true
     }
 
-    /// Returns whether the receiver is gone. The scheduler then drops the answer before the next
-    /// step.
+    /// Returns whether the receiver wants no more. The scheduler then ends the answer before the next
+    /// step, with [`End::Caller`].
     fn is_closed(&self) -> bool {
         false
     }
@@ -142,6 +155,32 @@ impl Job {
         let Request { reuse, pooling, probabilities, .. } = &self.request;
         *reuse && pooling.is_none() && !probabilities.is_some_and(|wanted| wanted.of_prompt)
     }
+
+    /// Ends the answer if its receiver wants no more. Returns whether it did.
+    pub fn end_abandoned(&mut self) -> bool {
+        let closed = self.reply.is_closed();
+        if closed {
+            let outcome = Outcome::outside_slots(Timings::default(), self.request.sampling.drawn);
+            self.reply.update(Update::Ended(outcome));
+        }
+        closed
+    }
+}
+
+impl Outcome {
+    /// Returns the outcome of an answer that its receiver ended while it was in no slot.
+    pub(super) fn outside_slots(timings: Timings, drawn: u64) -> Self {
+        Outcome {
+            end: End::Caller,
+            timings,
+            source: "none",
+            slot: 0,
+            sequence_tokens: 0,
+            evicted: 0,
+            recomputed: 0,
+            drawn,
+        }
+    }
 }
 
 /// The probabilities to report with each token.
@@ -168,6 +207,11 @@ pub enum Update {
     },
     /// Part of the prompt was processed.
     Read(Reading),
+    /// Earlier tokens are computed again, because a longer sequence has other RoPE frequencies.
+    Recomputing {
+        /// The number of tokens.
+        tokens: usize,
+    },
     /// The probabilities of the prompt's next token, starting with the second one.
     Prompt(Probabilities),
     /// A token was generated, or the answer ended with some held-back text.
@@ -219,6 +263,10 @@ pub struct Outcome {
     pub slot: usize,
     /// The number of tokens of the prompt and of the answer.
     pub sequence_tokens: usize,
-    /// Whether tokens were evicted from the context.
-    pub evicted: bool,
+    /// The number of tokens evicted from the context.
+    pub evicted: usize,
+    /// The number of tokens computed again.
+    pub recomputed: usize,
+    /// How many random numbers have been drawn from the seed: see [`Settings::drawn`].
+    pub drawn: u64,
 }

@@ -9,6 +9,7 @@ mod step;
 
 use std::{
     collections::VecDeque,
+    ops::ControlFlow,
     sync::{
         Arc,
         atomic::Ordering::Relaxed,
@@ -29,13 +30,14 @@ use crate::{
 use tracing::info;
 
 use super::{
-    Command, Disk, Error, Reply, Request, Status, Update,
+    Answered, Command, Disk, Error, Reply, Request, Status, Update, Updates,
     moves::Moves,
     pace::Pace,
-    prefixes::{Prefixes, continues, reusable, reuse},
+    prefixes::{Prefixes, continues, reusable, reuse, shared},
     request::Job,
-    slot::{Running, Slot},
+    slot::{Ended, Running, Slot},
     status::Place,
+    updates::Collected,
 };
 
 /// A prompt waits for another prompt in progress if that saves at least this many tokens.
@@ -212,8 +214,8 @@ impl<'t> Scheduler<'t> {
             Some(pooling) => self.engine.model().require_pooling(pooling)?,
             None => self.engine.model().config().require_logits()?,
         }
-        // Leave room for at least one token of an answer.
-        if tokens.saturating_add(usize::from(pooling.is_none())) > context {
+        // A context that shifts evicts the oldest tokens of a long prompt, like those of a long answer.
+        if tokens > context && !self.engine.rope().plan().shifts {
             return Err(generate::Error::PromptTooLong { tokens, context }.into());
         }
         if let Some(&token) = prompt.iter().find(|token| **token as usize >= vocabulary) {
@@ -305,12 +307,51 @@ impl<'t> Scheduler<'t> {
         }
     }
 
+    /// Returns the engine.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Returns the sequence of a slot: of its answer in progress, or else of its last one.
+    ///
+    /// # Errors
+    /// If the slot does not exist.
+    pub fn sequence(&self, slot: usize) -> Result<&Sequence, Error> {
+        let slots = self.slots.len();
+        let found = self.slots.get(slot).map(|slot| &slot.sequence);
+        found.ok_or(Error::NoSlot { slot, slots })
+    }
+
+    /// Computes one answer, and those to earlier requests meanwhile. `on_update` receives its updates
+    /// after each step, and can end it with [`End::Caller`](crate::generate::End::Caller).
+    ///
+    /// # Errors
+    /// If the prompt is empty or too long, a setting is invalid, or the model, the sampler or the
+    /// constraint fails.
+    pub fn answer(
+        &mut self,
+        request: Request,
+        on_update: &mut dyn FnMut(&Update) -> ControlFlow<()>,
+    ) -> Result<Answered, Error> {
+        let (reply, updates) = Updates::channel();
+        self.submit(request, reply);
+        let mut collected = Collected::new(on_update);
+        loop {
+            while let Some(update) = updates.ready() {
+                if let Some(answered) = collected.add(update, &updates)? {
+                    return Ok(answered);
+                }
+            }
+            self.step();
+        }
+    }
+
     /// Puts waiting requests into idle slots, and computes the next tokens of all slots. It calls
     /// the replies. Does nothing if the scheduler [is idle](Scheduler::is_idle), or no reply
     /// [is ready](Reply::is_ready).
     pub fn step(&mut self) {
         self.take_loaded();
-        self.drop_abandoned();
+        self.end_abandoned();
         self.resume();
         self.sort_waiting();
         self.displace();
@@ -325,12 +366,16 @@ impl<'t> Scheduler<'t> {
         self.status.set(self.slots.iter().map(Slot::state), self.engine.pool());
     }
 
-    /// Drops answers without a receiver.
-    fn drop_abandoned(&mut self) {
-        self.slots.iter_mut().for_each(Slot::drop_abandoned);
-        self.suspended.retain(|running| !running.abandoned());
-        self.displaced.retain(|running| !running.abandoned());
-        self.waiting.retain(|job| !job.reply.is_closed());
+    /// Ends answers whose receivers want no more.
+    fn end_abandoned(&mut self) {
+        self.slots.iter_mut().filter_map(Slot::end_abandoned).for_each(Ended::report);
+        let outside = self.suspended.iter().chain(&self.displaced);
+        if outside.map(Running::job).chain(&self.waiting).any(|job| job.reply.is_closed()) {
+            for list in [&mut self.suspended, &mut self.displaced] {
+                list.extract_if(.., |running| running.abandoned()).for_each(Running::end);
+            }
+            self.waiting.retain_mut(|job| !job.end_abandoned());
+        }
     }
 
     /// Resumes the oldest suspended answer, if another answer has ended since the KV cache was
@@ -401,8 +446,13 @@ impl<'t> Scheduler<'t> {
         }
         let (engine, scales, owner) = (&self.engine, &job.scales, job.request.owner);
         let own = self.slots.iter().filter(|slot| slot.owner == owner);
-        let of_slots = own
-            .map(|slot| (Source::Slot(slot.id), reusable(engine, &slot.sequence, tokens, scales)));
+        let of_slots = own.map(|Slot { id, sequence, .. }| {
+            let reused = match job.request.inexact {
+                true => sequence.rewind_point(shared(sequence, tokens, scales)),
+                false => reusable(engine, sequence, tokens, scales),
+            };
+            (Source::Slot(*id), reused)
+        });
         let kept = self.prefixes.longest(engine, owner, tokens, scales);
         let kept = kept.map(|(_, reused)| (Source::Prefixes, reused));
         let best = of_slots.chain(kept).rev().max_by_key(|(_, reused)| *reused);
@@ -457,10 +507,16 @@ impl<'t> Scheduler<'t> {
             Source::None => None,
         };
         let mut sequence = sequence.unwrap_or_else(|| engine.sequence());
-        let shared = common_prefix(sequence.tokens(), tokens).min(tokens.len() - 1);
-        self.log_difference(&sequence, tokens, shared);
-        reuse(engine, &mut sequence, tokens, scales);
-        if let Err(e) = sequence.set_adapter_scales(scales) {
+        let common = common_prefix(sequence.tokens(), tokens).min(tokens.len() - 1);
+        self.log_difference(&sequence, tokens, common);
+        match running.job().request.inexact {
+            true => sequence.truncate(shared(&sequence, tokens, scales)),
+            false => reuse(engine, &mut sequence, tokens, scales),
+        };
+        let keep = running.job().request.keep.filter(|tokens| *tokens != sequence.kept());
+        let kept = keep.map_or(Ok(()), |tokens| sequence.keep(tokens));
+        running.job().request.retain_from.into_iter().for_each(|from| sequence.retain_from(from));
+        if let Err(e) = kept.and_then(|()| sequence.set_adapter_scales(scales)) {
             running.fail(e.into());
             return;
         }

@@ -1,6 +1,6 @@
 //! A slot: a sequence, and the answer that is computed with it.
 
-use std::{ops::ControlFlow, time::Duration};
+use std::{mem, ops::ControlFlow, time::Duration};
 
 use crate::{
     Token,
@@ -53,6 +53,8 @@ pub struct Running {
     generation: Generation,
     /// Whether the draft source has processed the tokens.
     followed: bool,
+    /// Whether it was reported that tokens are computed again.
+    recomputes: bool,
     task: Task,
 }
 
@@ -198,10 +200,11 @@ impl Slot {
         Ok(())
     }
 
-    /// Drops the answer if its receiver is gone.
-    pub fn drop_abandoned(&mut self) {
-        if self.running.as_ref().is_some_and(Running::abandoned) {
-            self.running = None;
+    /// Ends the answer if its receiver wants no more.
+    pub fn end_abandoned(&mut self) -> Option<Ended> {
+        match self.running.as_ref().is_some_and(Running::abandoned) {
+            true => self.end(End::Caller),
+            false => None,
         }
     }
 
@@ -296,6 +299,7 @@ impl Slot {
             Ok(Some(end)) => self.end(end),
             Ok(None) => {
                 self.report_reading();
+                self.report_recomputing();
                 None
             }
             Err(e) => {
@@ -313,7 +317,11 @@ impl Slot {
             self.sequence.truncate(0);
         }
         let text = generation.end(&end);
-        let timings = *generation.timings();
+        let mut timings = *generation.timings();
+        if end == End::Caller && timings.read == 0 {
+            timings.read = self.sequence.tokens().len().saturating_sub(timings.reused);
+            timings.reading = generation.started().elapsed();
+        }
         if !text.is_empty() {
             task.job.reply.update(Update::Generated(Generated {
                 text,
@@ -327,9 +335,21 @@ impl Slot {
             source: task.source,
             slot: self.id,
             sequence_tokens: self.sequence.tokens().len(),
-            evicted: self.sequence.take_evicted().is_some(),
+            evicted: self.sequence.take_evicted().unwrap_or(0),
+            recomputed: self.sequence.take_recomputed().unwrap_or(0),
+            drawn: task.drawn(),
         };
         Some(Ended { job: task.job, outcome })
+    }
+
+    /// Reports once that tokens are computed again.
+    fn report_recomputing(&mut self) {
+        if let Some(running) = &mut self.running
+            && let Some(tokens) = self.sequence.recomputing()
+            && !mem::replace(&mut running.recomputes, true)
+        {
+            running.task.job.reply.update(Update::Recomputing { tokens });
+        }
     }
 
     /// Reports prompt processing, until the answer has a token.
@@ -352,11 +372,18 @@ impl Running {
     /// Prepares an answer; all constraints share `budget`. If the sampler's settings are invalid,
     /// reports an error and returns `None`.
     pub fn new(mut job: Job, budget: &StepBudget) -> Option<Self> {
-        let prompt = std::mem::take(&mut job.request.prompt);
+        let prompt = mem::take(&mut job.request.prompt);
         let mut limits = job.request.limits.clone();
         limits.constraint = limits.constraint.map(|one| one.with_budget(budget.clone()));
         let task = Task::new(job, &prompt)?;
-        Some(Running { generation: Generation::new(prompt, limits), followed: false, task })
+        let generation = Generation::new(prompt, limits);
+        Some(Running { generation, followed: false, recomputes: false, task })
+    }
+
+    /// Ends the answer outside of slots.
+    pub fn end(mut self) {
+        let outcome = Outcome::outside_slots(*self.generation.timings(), self.task.drawn());
+        self.task.job.reply.update(Update::Ended(outcome));
     }
 
     /// Ends the answer with an error.

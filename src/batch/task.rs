@@ -55,6 +55,11 @@ impl Task {
         self.pooler = self.job.request.pooling.map(pooler);
     }
 
+    /// Returns how many random numbers the sampler has drawn from its seed.
+    pub fn drawn(&self) -> u64 {
+        self.sampler.drawn()
+    }
+
     /// Returns whether the probabilities of the prompt's tokens are reported.
     pub fn wants_prompt(&self) -> bool {
         self.job.request.probabilities.is_some_and(|wanted| wanted.of_prompt)

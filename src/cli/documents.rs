@@ -9,8 +9,8 @@ use super::{args::named, error::Error, note};
 use rope_cpu::{
     Token,
     model::{
-        Session,
-        saved::{self, Folder, Kind, Saved},
+        Engine, Sequence,
+        saved::{Folder, Kind, Saved, mismatch},
     },
     platform::processors::plural,
     tokenizer::common_prefix,
@@ -20,7 +20,7 @@ use rope_cpu::{
 /// computed in the same time.
 const WORTH_LOADING: usize = 64;
 
-/// The documents in a folder, for the model and the settings of a session.
+/// The documents in a folder, for the model and the settings of an engine.
 pub struct Documents {
     folder: Folder,
     files: Vec<Saved>,
@@ -30,7 +30,7 @@ pub struct Documents {
     explained: bool,
 }
 
-/// A document that a session continues.
+/// A document that a sequence continues.
 pub struct Found {
     /// The path of its file.
     pub name: String,
@@ -47,8 +47,8 @@ impl Documents {
     ///
     /// # Errors
     /// If the folder cannot be read or created.
-    pub fn open(option: &str, path: &Path, session: &Session, writes: bool) -> Result<Self, Error> {
-        let archive = session.archive(session.model().fingerprint());
+    pub fn open(option: &str, path: &Path, engine: &Engine, writes: bool) -> Result<Self, Error> {
+        let archive = engine.archive(engine.model().fingerprint());
         let folder = Folder::new(path.into(), archive);
         let created = if writes { folder.create() } else { Ok(()) };
         let files = created.and_then(|()| folder.list());
@@ -58,17 +58,17 @@ impl Documents {
         Ok(Documents { folder, files, name, explained: false })
     }
 
-    /// Loads the document with the longest common prefix with `prompt` into the session. Does nothing
-    /// if the session's own prefix is almost as long, unless the document has the whole prompt. Prints
-    /// a note about a damaged file.
-    pub fn restore(&mut self, session: &mut Session, prompt: &[Token]) -> Option<Found> {
+    /// Loads the document with the longest common prefix with `prompt` into a sequence. Does nothing if
+    /// the sequence's own prefix is almost as long, unless the document has the whole prompt. Prints a
+    /// note about a damaged file.
+    pub fn restore(&mut self, sequence: &mut Sequence, prompt: &[Token]) -> Option<Found> {
         loop {
-            let (index, least) = self.best(session, prompt)?;
+            let (index, least) = self.best(sequence, prompt)?;
             let (started, file) = (Instant::now(), &self.files[index]);
             let name = self.folder.path_of(&file.name).display().to_string();
-            match self.folder.restore(&file.name, session) {
+            match self.folder.restore(&file.name, sequence) {
                 Ok(bytes) => {
-                    let (restored, time) = (reusable(session, prompt), started.elapsed());
+                    let (restored, time) = (reusable(sequence, prompt), started.elapsed());
                     let reused = restored.min(prompt.len().saturating_sub(1));
                     return (restored >= least).then_some(Found { name, reused, bytes, time });
                 }
@@ -81,11 +81,11 @@ impl Documents {
         }
     }
 
-    /// Returns the file that is worth loading, and how many tokens the session can then reuse.
-    fn best(&self, session: &Session, prompt: &[Token]) -> Option<(usize, usize)> {
+    /// Returns the file that is worth loading, and how many tokens the sequence can then reuse.
+    fn best(&self, sequence: &Sequence, prompt: &[Token]) -> Option<(usize, usize)> {
         let files = self.files.iter().map(|file| self.tokens_of(file, prompt)).enumerate();
         let (index, most) = files.max_by_key(|(_, tokens)| *tokens)?;
-        let gained = most.saturating_sub(reusable(session, prompt));
+        let gained = most.saturating_sub(reusable(sequence, prompt));
         let worth = gained >= WORTH_LOADING || gained > 0 && most == prompt.len();
         worth.then_some((index, most))
     }
@@ -122,8 +122,7 @@ impl Documents {
         if std::mem::replace(&mut self.explained, true) {
             return;
         }
-        let unused = self.files.iter().filter_map(|f| Some((&*f.name, f.outline.as_ref().err()?)));
-        let reason = match mismatch(unused) {
+        let reason = match mismatch(self.files.iter()) {
             Some(reason) => reason,
             None if self.files.is_empty() => "it has none; `rope-cpu read` writes them".into(),
             None => {
@@ -137,22 +136,22 @@ impl Documents {
         note(format_args!("note: {}: no document is used: {reason}", self.name));
     }
 
-    /// Writes the first `len` tokens of a session. Removes the documents that they start with.
+    /// Writes the first `len` tokens of a sequence. Removes the documents that they start with.
     /// Returns the number of written tokens, and of bytes.
     ///
     /// # Errors
     /// If the file cannot be written, or keys that it needs were evicted.
-    pub fn save(&mut self, session: &Session, len: usize) -> Result<(usize, u64), Error> {
+    pub fn save(&mut self, sequence: &Sequence, len: usize) -> Result<(usize, u64), Error> {
         let failed = |reason: &dyn std::fmt::Display| {
             Error::failed(format_args!("{}: cannot write a document: {reason}", self.name))
         };
-        let tokens = self.folder.writable(session, len);
+        let tokens = self.folder.writable(sequence, len);
         if tokens == 0 {
             return Err(failed(
                 &"its first keys have left the context; choose a larger one with -c",
             ));
         }
-        let saved = self.folder.write(session, tokens, Kind::Document, SystemTime::now());
+        let saved = self.folder.write(sequence, tokens, Kind::Document, SystemTime::now());
         let saved = saved.map_err(|e| failed(&e))?;
         let folder = &self.folder;
         for old in self.files.extract_if(.., |file| folder.supersedes(&saved, file)) {
@@ -166,20 +165,7 @@ impl Documents {
     }
 }
 
-/// Returns how many of the first tokens of a prompt the session has.
-fn reusable(session: &Session, prompt: &[Token]) -> usize {
-    session.rewind_point(common_prefix(session.tokens(), prompt))
-}
-
-/// Returns why files cannot be used. Files of other models are mentioned last, since a folder may
-/// have the files of several models.
-pub fn mismatch<'f>(unused: impl Iterator<Item = (&'f str, &'f saved::Error)>) -> Option<String> {
-    let unused: Vec<_> = unused.collect();
-    let of_model = |error: &saved::Error| matches!(error, saved::Error::Model);
-    let (name, error) = unused.iter().min_by_key(|(_, error)| of_model(error))?;
-    let others = match unused.len() - 1 {
-        0 => String::new(),
-        others => format!(" (and {} more)", plural(others, "file")),
-    };
-    Some(format!("{name}{others}: {error}"))
+/// Returns how many of the first tokens of a prompt the sequence has.
+fn reusable(sequence: &Sequence, prompt: &[Token]) -> usize {
+    sequence.rewind_point(common_prefix(sequence.tokens(), prompt))
 }

@@ -26,7 +26,7 @@ use rope_cpu::{
         passkey::{Outcome, Prompts, Test, ask},
     },
     model::Model,
-    runtime::Settings,
+    runtime::{Scheduling, Settings},
     tokenizer::{Tokenizer, common_prefix},
 };
 
@@ -108,12 +108,16 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         note(format_args!("{method}, {length} tokens: {}", plan.rope));
         warn(&plan.rope);
         let prompts = prompts(args, tokenizer, *length)?;
-        let mut session = plan.session(&model).map_err(Error::failed)?;
+        let mut scheduler = plan.scheduler(&model, tokenizer, Scheduling::default())?;
         // The prompts have the tokens before the earliest key in common.
-        if let ([first, .., last], false) = (&tests[..], plan.rope.rolls()) {
-            let [first, last] = [first, last].map(|t| prompts.tokens(t.depth, t.key(args.seed)));
-            session.retain_from(common_prefix(&first, &last));
-        }
+        let retain_from = match (&tests[..], plan.rope.rolls()) {
+            ([first, .., last], false) => {
+                let [first, last] =
+                    [first, last].map(|t| prompts.tokens(t.depth, t.key(args.seed)));
+                Some(common_prefix(&first, &last))
+            }
+            _ => None,
+        };
         for test in tests {
             let key = test.key(args.seed);
             let tokens = prompts.tokens(test.depth, key);
@@ -121,7 +125,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
             progress.begin(&format!("{method}, {length} tokens, key at {depth} %"));
             let began = Instant::now();
             let Outcome { answer, found, reused } =
-                ask(&mut session, &tokens, key, &mut |done| progress.reading(done))
+                ask(&mut scheduler, &tokens, key, retain_from, &mut |done| progress.reading(done))
                     .map_err(Error::failed)?;
             log.add(Record {
                 method: method.clone(),

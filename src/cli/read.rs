@@ -113,7 +113,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     resources::show(&plan);
     warn(&plan.rope);
     let mut session = plan.session(&model).map_err(Error::failed)?;
-    let mut folder = Documents::open("--output", &args.output, &session, true)?;
+    let mut folder = Documents::open("--output", &args.output, session.parts().0, true)?;
     let unread = documents.iter().map(|one| one.tokens.len() - folder.stored(&one.tokens));
     let mut reading = Reading { bar: ReadingBar::new(unread.sum()), done: 0 };
     documents.iter().try_for_each(|one| reading.read(one, &mut session, &mut folder, out))

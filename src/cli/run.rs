@@ -46,11 +46,11 @@ use prompt::Parts;
 use prompt_cache::PromptCache;
 use rope_cpu::{
     Token,
-    generate::{self, End, Timings, speculation::Speculation},
+    generate::{self, End, Timings},
     model::{self, Model},
     platform::interrupt,
     rope::{Flags, Sourced},
-    runtime::{self, Drafts},
+    runtime::{self, Drafts, Scheduling},
     sample::{Sampler, Settings},
     tokenizer::{Ends, Special, Tokenizer},
 };
@@ -125,7 +125,6 @@ pub fn run(args: &Args) -> Result<(), Error> {
         settings.context = fitting(&model, &settings, tokens, limits.tokens_max)?;
     }
     let Some(plan) = resources::plan(&model, &settings, &memory)? else { return Ok(()) };
-    let speculation = plan.speculations(&model, 1)?.pop().unwrap_or_else(Speculation::none);
 
     let parts = early.map_or_else(|| prompt::parts(typed), Ok)?;
     let mut prompt = parts.prompt();
@@ -160,16 +159,21 @@ pub fn run(args: &Args) -> Result<(), Error> {
     if answer.keep != 0 && !context_shift {
         note(format_args!("warning: --keep {} has no effect without --context-shift", answer.keep));
     }
-    let mut session = plan.session(&model).map_err(|e| match e {
-        model::Error::Keep { .. } => Error::usage(format_args!("--context-shift: {e}")),
-        e => Error::failed(e),
+    let scheduler = plan.scheduler(&model, tokenizer, Scheduling::default());
+    let mut scheduler = scheduler.map_err(|e| match e {
+        runtime::Error::Model(e @ model::Error::Keep { .. }) => {
+            Error::usage(format_args!("--context-shift: {e}"))
+        }
+        runtime::Error::Model(e) => Error::failed(e),
+        e => e.into(),
     })?;
     let prompt_cache = PromptCache::new(typed, || model.fingerprint());
+    let (engine, sequence) = scheduler.slot(writer::SLOT, writer::OWNER).map_err(Error::failed)?;
     if let Some(cache) = &prompt_cache {
-        cache.load(&mut session)?;
+        cache.load(engine, sequence)?;
     }
     let documents = typed.cache_disk.as_ref();
-    let documents = documents.map(|path| Documents::open("--cache-disk", path, &session, false));
+    let documents = documents.map(|path| Documents::open("--cache-disk", path, engine, false));
     let documents = documents.transpose()?;
     if let (Some(documents), Some(typed), Some(other)) = (&documents, &prompt, parts.file_first()) {
         let tokens = |prompt: &[u8]| first_tokens(conversation.as_ref(), prompt, tokenizer);
@@ -179,21 +183,22 @@ pub fn run(args: &Args) -> Result<(), Error> {
             prompt = Some(other);
         }
     }
-    let sampler = Sampler::new(sampling.clone()).map_err(Error::failed)?;
+    let seed = Sampler::new(sampling.clone()).map_err(Error::failed)?.seed();
     let bar_from = if answer.quiet { usize::MAX } else { plan.options().micro_batch };
     let screen = Screen::new(answer.color, bar_from);
     let load = started.elapsed();
     let extension = Extension::new(&plan, &model, &settings.rope, limits.tokens_max);
     let mut writer = Writer {
-        session,
+        scheduler,
         tokenizer,
-        sampler,
         settings: sampling,
-        speculation,
+        seed,
+        drawn: 0,
         limits,
         screen,
         verbose_prompt: typed.verbose_prompt,
         keep: context_shift.then_some(answer.keep),
+        kept: None,
         prompt_cache,
         documents,
         header,
@@ -211,8 +216,8 @@ pub fn run(args: &Args) -> Result<(), Error> {
         }
     };
     if let Some(cache) = writer.prompt_cache.take().filter(|cache| cache.all) {
-        let len = writer.session.tokens().len();
-        cache.save(&mut writer.session, len)?;
+        let sequence = writer.sequence();
+        cache.save(writer.scheduler.engine(), sequence, sequence.tokens().len())?;
     }
     let shown = matches!(result, Ok(()) | Err(Error::Interrupted));
     if !input_left {
@@ -220,7 +225,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         prompt::notes_input_left(typed);
     }
     if shown && answer.timings() {
-        note(summary::summary(load, &writer.total, writer.sampler.seed()));
+        note(summary::summary(load, &writer.total, writer.seed));
     }
     match result {
         Ok(()) if interrupt::terminated() => Err(Error::Interrupted),
@@ -309,7 +314,7 @@ fn complete(prompt: &[u8], args: &Args, writer: &mut Writer) -> Result<(), Error
     if !args.prompt.no_display_prompt && !tokens.is_empty() && tokens.len() <= capacity {
         writer.screen.user_text(&String::from_utf8_lossy(prompt));
     }
-    match writer.write(&tokens)?.end {
+    match writer.write(&tokens)?.outcome.end {
         End::Caller => Err(Error::Interrupted),
         _ => Ok(()),
     }

@@ -3,8 +3,7 @@
 use std::{
     future,
     net::SocketAddr,
-    sync::{Arc, Mutex, OnceLock, mpsc},
-    thread,
+    sync::{Arc, Mutex, OnceLock},
     time::{Duration, SystemTime},
 };
 
@@ -12,20 +11,18 @@ use tokio::{net::TcpListener, runtime, sync::oneshot};
 
 pub use super::args::ServeArgs as Args;
 use super::{
-    args::{ListenArgs, Reasoning, named},
-    documents::mismatch,
+    args::{ListenArgs, Reasoning},
     error::Error,
     extension::Extension,
     flags, load, note, resources, sampling, warn,
 };
 use crate::server::{self, App, Compiling, Longer, Server, remove_incomplete};
 use rope_cpu::{
-    batch::{self, Disk, Handle, Scheduler, Status},
     chat::Template,
     model::{Model, Pooling},
     platform::others_may_write,
     rope::Flags,
-    runtime::{self as opening, Drafts, Sequences},
+    runtime::{self as opening, Drafts, Runtime, Scheduling, Sequences},
     sample::Settings,
 };
 
@@ -97,15 +94,12 @@ pub fn serve(
         drain_max,
     ));
 
-    let Some((scheduler, running, context)) = load(args, drafts, &server)? else { return Ok(()) };
-    ready(&addresses, context)?;
+    let Some(model) = load(args, drafts, &server)? else { return Ok(()) };
+    ready(&addresses, model.plan().context.value)?;
     let end = runtime.block_on(serving).map_err(Error::failed)?;
     // Drops connections that are still open, with their answers.
     runtime.shutdown_timeout(Duration::from_secs(1));
-    // A request may still hold a handle, so dropping this one would not stop the scheduler.
-    scheduler.stop(end);
-    drop(server);
-    let _ = running.join();
+    model.stop(end);
     Ok(())
 }
 
@@ -124,12 +118,9 @@ async fn listen(args: &ListenArgs) -> Result<Vec<TcpListener>, Error> {
     Ok(listeners)
 }
 
-/// The scheduler of a loaded model, its thread, and the size of the context.
-type Running = (Handle, thread::JoinHandle<()>, usize);
-
 /// Loads the model, and starts its scheduler. With `--dry-run` it prints the plan instead, and
 /// returns `None`.
-fn load(args: &Args, drafts: Drafts, server: &Server) -> Result<Option<Running>, Error> {
+fn load(args: &Args, drafts: Drafts, server: &Server) -> Result<Option<Runtime>, Error> {
     let model = load::adapted(&args.model, &args.adapters)?;
     let tokenizer = model.tokenizer().map_err(Error::usage)?;
     let template = &args.requests.template;
@@ -149,7 +140,6 @@ fn load(args: &Args, drafts: Drafts, server: &Server) -> Result<Option<Running>,
         ..resources::settings(&args.memory, &args.machine, flags)
     };
     let Some(plan) = resources::plan(&model, &settings, &args.memory)? else { return Ok(None) };
-    let speculations = plan.speculations(&model, slots)?;
     resources::show(&plan);
     sampling::print_notes(&args.sampling, model.metadata(), &sampling, false);
     warn(&plan.rope);
@@ -163,25 +153,10 @@ fn load(args: &Args, drafts: Drafts, server: &Server) -> Result<Option<Running>,
     let cache = usize::try_from(cache);
     let cache = cache.map_or(usize::MAX, |mebibytes| mebibytes.saturating_mul(1 << 20));
     let context = plan.context.value;
-    let status = Arc::new(Status::default());
-    let engine = plan.shared_engine(&model, cache).map_err(Error::failed)?;
-    let moved_min = Some(args.requests.cache_reuse).filter(|tokens| *tokens > 0);
-    if moved_min.is_some() {
-        engine.check_place().map_err(|e| Error::usage(format_args!("--cache-reuse: {e}")))?;
-    }
-    let capacity = engine.capacity();
     if let Some(folder) = &server.options.slot_folder {
         remove_incomplete(folder);
     }
     let on_disk = args.requests.cache_disk.as_ref();
-    let saves = server.options.slot_folder.is_some() || on_disk.is_some();
-    let fingerprint = saves.then(|| model.fingerprint());
-    let disk = on_disk.zip(fingerprint).map(|(folder, fingerprint)| {
-        let limit = args.requests.cache_disk_limit << 20;
-        Disk::open(folder.clone(), limit, engine.archive(fingerprint))
-            .map_err(|e| named(folder, format_args!("--cache-disk: {e}")))
-    });
-    let disk = disk.transpose()?;
     if let Some(folder) = on_disk.filter(|folder| others_may_write(folder)) {
         note(format_args!(
             "warning: --cache-disk {}: other users may write to this folder, and so change what the model \
@@ -189,23 +164,19 @@ fn load(args: &Args, drafts: Drafts, server: &Server) -> Result<Option<Running>,
             folder.display()
         ));
     }
-    if let Some(reason) = disk.as_ref().and_then(|disk| mismatch(disk.unused())) {
+    let scheduling = Scheduling {
+        slots,
+        step_max: server.options.step_max,
+        cache_bytes: cache,
+        disk: on_disk.map(|folder| (folder.clone(), args.requests.cache_disk_limit << 20)),
+        moved_min: Some(args.requests.cache_reuse).filter(|tokens| *tokens > 0),
+        quotes: server.options.logs_prompts,
+    };
+    let reserved = plan.reserve(&model);
+    let runtime = Runtime::start(model.clone(), plan.clone(), scheduling, reserved)?;
+    if let Some(reason) = runtime.unused_files() {
         note(format_args!("note: --cache-disk: not used: {reason}"));
     }
-    let (commands, received) = mpsc::channel();
-    let running = {
-        let (model, status) = (model.clone(), status.clone());
-        let step_max = server.options.step_max;
-        let quotes = server.options.logs_prompts;
-        thread::Builder::new().name("scheduler".into()).spawn(move || {
-            // It was checked above.
-            if let Ok(tokenizer) = model.tokenizer() {
-                let options = batch::Options { speculations, step_max, disk, moved_min, quotes };
-                Scheduler::new(engine, tokenizer, options, status).run(&received);
-            }
-        })?
-    };
-    let scheduler = Handle::new(commands, status);
     let extension = Extension::new(&plan, &model, &settings.rope, server.options.predict_max);
     let file = model.path().file_name().map(|name| name.to_string_lossy().into_owned());
     server.loaded(App {
@@ -218,7 +189,7 @@ fn load(args: &Args, drafts: Drafts, server: &Server) -> Result<Option<Running>,
         sampling,
         scales: Mutex::new(server::scales_of(&model)),
         context,
-        capacity,
+        capacity: runtime.capacity(),
         rope: flags::line(&plan.rope),
         warnings: plan
             .rope
@@ -233,16 +204,16 @@ fn load(args: &Args, drafts: Drafts, server: &Server) -> Result<Option<Running>,
             let proposal = extension.for_prompt(tokens);
             Longer { text: proposal.to_string(), options: proposal.options }
         }),
-        fingerprint,
+        fingerprint: server.options.slot_folder.as_ref().map(|_| model.fingerprint()),
         loaded: SystemTime::now(),
-        scheduler: scheduler.clone(),
+        scheduler: runtime.handle().clone(),
         latency: Arc::default(),
         changing: Default::default(),
         echoes: Arc::default(),
         compiling: Compiling::default(),
         model,
     });
-    Ok(Some((scheduler, running, context)))
+    Ok(Some(runtime))
 }
 
 /// Passes whether the model reasons to the template, unless --chat-template-kwargs does. It is

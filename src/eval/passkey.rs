@@ -9,9 +9,9 @@ use std::ops::ControlFlow;
 use super::random::Random;
 use crate::{
     Token,
-    generate::{self, Event, Limits, generate},
-    model::Session,
-    sample::{Sampler, Settings},
+    batch::{self, Request, Scheduler, Update},
+    generate::Limits,
+    sample::Settings,
     tokenizer::{Ends, Special, Tokenizer},
 };
 
@@ -103,48 +103,53 @@ pub struct Outcome {
 
 /// Generates the answer to `prompt` greedily.
 ///
-/// The prefix that `prompt` shares with the tokens of `session` is reused, so prompts should be
-/// passed in the order of decreasing depth.
+/// The prefix that `prompt` shares with an earlier one is reused, so prompts should be passed in the
+/// order of decreasing depth. All of them share at least `retain_from` tokens: see
+/// [`Request::retain_from`]. `reading` receives the number of tokens processed so far.
 ///
 /// # Errors
 ///
 /// Returns an error if the model cannot be computed.
 ///
 /// ```no_run
-/// use rope_cpu::{eval::passkey::{Prompts, ask}, model::Model, rope::Flags};
+/// use rope_cpu::{eval::passkey::{Prompts, ask}, model::Model, runtime::{Plan, Scheduling, Settings}};
 ///
 /// let model = Model::open("model.gguf")?;
-/// let mut session = model.session(&Flags::default(), 4096)?;
-/// let prompts = Prompts::new(model.tokenizer()?, 4000).map_err(|least| format!("{least} tokens at least"))?;
-/// let outcome = ask(&mut session, &prompts.tokens(50, 12345), 12345, &mut |_| {})?;
+/// let (plan, tokenizer) = (Plan::new(&model, &Settings::default())?, model.tokenizer()?);
+/// let mut scheduler = plan.scheduler(&model, tokenizer, Scheduling::default())?;
+/// let prompts = Prompts::new(tokenizer, 4000).map_err(|least| format!("{least} tokens at least"))?;
+/// let outcome = ask(&mut scheduler, &prompts.tokens(50, 12345), 12345, None, &mut |_| {})?;
 /// println!("{}: {}", outcome.found, outcome.answer);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn ask(
-    session: &mut Session,
+    scheduler: &mut Scheduler<'_>,
     prompt: &[Token],
     key: u32,
+    retain_from: Option<usize>,
     reading: &mut dyn FnMut(usize),
-) -> Result<Outcome, generate::Error> {
-    let limits = Limits { tokens_max: Some(ANSWER_TOKENS), ..Limits::default() };
+) -> Result<Outcome, batch::Error> {
     let (key, mut said) = (key.to_string(), String::new());
-    let mut sampler = Sampler::new(Settings::greedy())?;
-    let answer = generate(session, &mut sampler, prompt, &limits, &mut |event| match event {
-        Event::Reading { done, .. } => {
-            reading(done);
-            ControlFlow::Continue(())
+    let request = Request {
+        sampling: Settings::greedy(),
+        limits: Limits { tokens_max: Some(ANSWER_TOKENS), ..Limits::default() },
+        inexact: true,
+        retain_from,
+        ..Request::new(prompt.to_vec())
+    };
+    let answer = scheduler.answer(request, &mut |update| {
+        match update {
+            Update::Read(progress) => reading(progress.processed),
+            Update::Generated(piece) => said += &piece.text,
+            _ => {}
         }
-        Event::Recomputing { .. } => ControlFlow::Continue(()),
-        Event::Text(text) => {
-            said += text;
-            match verdict(&said, &key) {
-                Some(_) => ControlFlow::Break(()),
-                None => ControlFlow::Continue(()),
-            }
+        match verdict(&said, &key) {
+            Some(_) => ControlFlow::Break(()),
+            None => ControlFlow::Continue(()),
         }
     })?;
     let found = is_found(&answer.text, &key);
-    Ok(Outcome { found, reused: answer.timings.reused, answer: answer.text })
+    Ok(Outcome { found, reused: answer.outcome.timings.reused, answer: answer.text })
 }
 
 /// Returns whether a complete answer is the key.

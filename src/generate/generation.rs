@@ -9,8 +9,8 @@
 //!     advance(..)     removes wrong drafts from the sequence; stops if the answer has ended
 //! }
 //! ```
-//! [`generate`](super::generate()) runs one generation. The scheduler of [`batch`](crate::batch)
-//! runs one for each slot.
+//!
+//! The scheduler of [`batch`](crate::batch) runs one for each slot.
 
 use std::{
     mem,
@@ -233,16 +233,6 @@ impl Generation {
             End::Stop(_) => String::new(),
             _ => self.writing.answer.end(end.clone()).text,
         }
-    }
-
-    /// Returns the receiver of the logits.
-    pub fn writing(&mut self) -> &mut Writing {
-        &mut self.writing
-    }
-
-    /// Returns the answer.
-    pub fn answer(&self) -> &Answer {
-        &self.writing.answer
     }
 }
 

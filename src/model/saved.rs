@@ -19,7 +19,7 @@ use thiserror::Error;
 
 pub use archive::{Archive, Outline};
 #[doc(hidden)]
-pub use folder::{Folder, Kind, Saved};
+pub use folder::{Folder, Kind, Saved, mismatch};
 
 use super::{Engine, Sequence, Session};
 use crate::{Token, settings::Setting};

@@ -252,6 +252,11 @@ impl Sequence {
         if self.evicted > 0 { self.kept } else { self.computed }
     }
 
+    /// Returns the number of first tokens that stay when the context shifts.
+    pub fn kept(&self) -> usize {
+        self.kept
+    }
+
     /// Keeps the first `tokens` when the context shifts, from now on. If a sliding window has
     /// dropped keys of these tokens, the sequence is emptied, so that they are computed again.
     ///
@@ -297,6 +302,13 @@ impl Sequence {
     /// memory for all tokens after `position`. Recurrent layers keep their state of this length.
     pub fn retain_from(&mut self, position: usize) {
         self.retained_from = position;
+    }
+
+    /// Returns the number of tokens that were recomputed since the last
+    /// [`take_recomputed`](Self::take_recomputed), and that are left to recompute; `None` if none
+    /// were.
+    pub(crate) fn recomputing(&self) -> Option<usize> {
+        self.recomputed.map(|done| done + self.to_recompute())
     }
 
     /// Returns the number of tokens recomputed since the last call because a longer sequence has

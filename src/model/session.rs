@@ -7,7 +7,7 @@ use crate::{Token, rope::Rope};
 
 /// One conversation: its tokens with their keys and values. It dereferences to its [`Sequence`].
 ///
-/// To generate text, pass it to [`generate`](crate::generate::generate()). To read the logits yourself:
+/// You compute logits with it. To generate text, see [`Scheduler`](crate::batch::Scheduler).
 ///
 /// ```no_run
 /// # use std::ops::ControlFlow::Continue;

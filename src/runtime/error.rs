@@ -1,10 +1,10 @@
 //! The errors of opening a model.
 
-use std::path::PathBuf;
+use std::{io, path::PathBuf};
 
 use thiserror::Error;
 
-use crate::{generate::speculation::DraftModelError, model, rope};
+use crate::{generate::speculation::DraftModelError, model, rope, settings::Setting};
 
 /// An error for a model that cannot be opened with some settings.
 #[derive(Debug, Error)]
@@ -42,6 +42,20 @@ pub enum Error {
          if the file is an assistant"
     )]
     UnusedDraftModel,
+    /// Parts of prompts cannot move with these settings.
+    #[error("{name}: {0}", name = Setting::CACHE_REUSE)]
+    Moves(model::Error),
+    /// The folder of the cache on disk cannot be opened.
+    #[error("{}: {name}: {error}", folder.display(), name = Setting::CACHE_DISK)]
+    Disk {
+        /// The folder.
+        folder: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
+    /// The scheduler's thread cannot be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
     /// The draft model is one for other models.
     #[error(transparent)]
     Vocabulary(#[from] DraftModelError),

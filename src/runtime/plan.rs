@@ -4,7 +4,7 @@ use std::fmt;
 
 use rope_cpu_kernels::Cpu;
 
-use super::{Draft, Drafts, Error, Sequences, Settings, Sparse};
+use super::{Draft, Drafts, Error, Sequences, Settings, Sparse, memory::reserved};
 use crate::{
     generate::speculation::Speculation,
     kv_cache::CacheType,
@@ -77,8 +77,9 @@ impl Plan {
     ) -> Result<Self, E> {
         let most = settings.threads.workers.most();
         let mut shape = shape(model, most, false);
+        let taken = settings.taken.saturating_add(reserved(model));
         let available = platform::memory::available().map(|available| Available {
-            bytes: available.bytes.saturating_sub(settings.taken),
+            bytes: available.bytes.saturating_sub(taken),
             ..available
         });
         let mut request = request(model, settings);
@@ -135,14 +136,14 @@ impl Plan {
             predict,
             assistant,
         };
-        plan.reserve(settings.sequences);
+        plan.make_room(settings.sequences);
         plan.check_sparse(model)?;
         plan.draft = Draft::open(&plan, settings)?.map(Box::new);
         Ok(plan)
     }
 
-    /// Reserves memory for sequences, for as many as fit if that is allowed.
-    fn reserve(&mut self, sequences: Sequences) {
+    /// Plans memory for sequences, for as many as fit if that is allowed.
+    fn make_room(&mut self, sequences: Sequences) {
         let (count, least) = match sequences {
             Sequences::UpTo(count) => (count, 1),
             Sequences::SideBySide(count) | Sequences::All(count) => (count, count),
@@ -240,15 +241,6 @@ impl Plan {
     /// As for [`Engine::new`].
     pub fn engine(&self, model: &Model) -> Result<Engine, model::Error> {
         Engine::new(model, Rope::new(self.rope.clone()), self.options())
-    }
-
-    /// Creates an engine with sequences that share pages, and `more` bytes for earlier ones: see
-    /// [`Plan::shared_options`].
-    ///
-    /// # Errors
-    /// As for [`Engine::new`].
-    pub fn shared_engine(&self, model: &Model, more: usize) -> Result<Engine, model::Error> {
-        Engine::new(model, Rope::new(self.rope.clone()), self.shared_options(more))
     }
 
     /// Creates the sources of drafts for each of `count` sequences. They share a draft model.

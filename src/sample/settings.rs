@@ -25,6 +25,9 @@ use crate::{
 pub struct Settings {
     /// The seed of the random numbers; `None` takes one from the system.
     pub seed: Option<u32>,
+    /// How many random numbers earlier answers have drawn from the seed. The next answer of a
+    /// conversation continues there, so it does not repeat their choices.
+    pub drawn: u64,
     /// The chain. A sampler that is not in it has no effect.
     pub samplers: Order,
     /// Values to add to the logits of tokens, before all samplers.
@@ -39,6 +42,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             seed: None,
+            drawn: 0,
             samplers: default_order(),
             logit_bias: Vec::new(),
             dry_breakers: Arc::default(),

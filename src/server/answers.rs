@@ -126,7 +126,7 @@ pub async fn collect(
         }
         match update {
             Update::Started { seed } => answer.seed = seed,
-            Update::Read(_) => {}
+            Update::Read(_) | Update::Recomputing { .. } => {}
             Update::Prompt(probabilities) => answer.of_prompt.push(probabilities),
             Update::Generated(generated) => {
                 answer.text += &generated.text;

@@ -343,6 +343,9 @@ impl App {
                 pooling,
                 adapter_scales: Some(adapter_scales),
                 owner: Owner::current().0,
+                keep: None,
+                retain_from: None,
+                inexact: false,
             };
             (request, reply)
         });

@@ -145,7 +145,7 @@ impl Record {
                 progress.first_token.get_or_insert_with(|| self.started.elapsed());
                 generated.timings
             }
-            Update::Prompt(_) | Update::Embedded(_) => return,
+            Update::Recomputing { .. } | Update::Prompt(_) | Update::Embedded(_) => return,
             Update::Ended(outcome) => {
                 progress.open = progress.open.saturating_sub(1);
                 progress.end = Some(name(&outcome.end));

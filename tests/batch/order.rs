@@ -7,7 +7,8 @@ use std::{
 
 use rope_cpu::{
     batch::{Error, Handle, Reply, Request, Scheduler, Status},
-    generate, model,
+    generate::{self, End},
+    model,
 };
 
 use crate::batch::harness::{
@@ -121,7 +122,8 @@ fn an_answer_that_nobody_receives_leaves_its_slot() {
         gone.close();
         first.close();
         finish(scheduler);
-        assert_eq!((first.outcome().is_some(), gone.read()), (false, 0));
+        let ends = [&first, &gone].map(|inbox| inbox.outcome().unwrap().end);
+        assert_eq!((ends, gone.read()), ([End::Caller, End::Caller], 0));
         assert_eq!(second.tokens().len(), 5);
         assert_eq!(status.state().answers, 1);
     });
@@ -140,8 +142,8 @@ fn errors_of_a_request_go_to_its_reply() {
         };
         let error = refused(|request| request.prompt.clear());
         assert!(matches!(error, Error::Generate(generate::Error::PromptEmpty)), "{error}");
-        let error = refused(|request| request.prompt = tokens(2, CONTEXT));
-        let expected = generate::Error::PromptTooLong { tokens: CONTEXT, context: CONTEXT };
+        let error = refused(|request| request.prompt = tokens(2, CONTEXT + 1));
+        let expected = generate::Error::PromptTooLong { tokens: CONTEXT + 1, context: CONTEXT };
         assert_eq!(error.to_string(), expected.to_string());
         let error = refused(|request| request.prompt[7] = 40);
         let expected = model::Error::Token { token: 40, vocabulary: 40 };

@@ -308,7 +308,7 @@ fn generation_is_the_same(case: Case) {
     };
     let mut expected = None;
     run(false, &mut |session| {
-        expected = Some(case.outcome(session, &mut Speculation::none()).0);
+        expected = Some(case.plain(session));
     });
     let expected = expected.unwrap();
     for (others, count) in [
@@ -322,10 +322,8 @@ fn generation_is_the_same(case: Case) {
             let first: [Box<dyn Drafter>; 2] =
                 [Box::new(Lookup::default()), Box::new(Predictor::default())];
             let drafters = first.into_iter().filter(|_| others).chain([own]).collect();
-            let mut speculation = Speculation::new(drafters, count);
-            for _ in 0..2 {
-                session.truncate(0);
-                let (found, (drafted, accepted)) = case.outcome(session, &mut speculation);
+            let speculation = Speculation::new(drafters, count);
+            for (found, (drafted, accepted)) in case.outcomes(session, speculation, 2) {
                 assert!(found == expected, "{}:\n{found:?}\n{expected:?}", case.name);
                 assert!(drafted > 0 || count == Count::UpTo(8), "{}", case.name);
                 let all = case.name == "greedy" && !others && count != Count::UpTo(8);

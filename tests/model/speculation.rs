@@ -1,12 +1,13 @@
 //! Speculative decoding: with any drafts, an answer and all that follows have the bits of one token
 //! at a time.
 
-use std::ops::ControlFlow;
+use std::{ops::ControlFlow, sync::Arc};
 
 use rope_cpu::{
     Token,
+    batch::{self, Generated, Request, Scheduler, Update, Wanted},
     generate::{
-        End, Event, Limits, Stops, speculate,
+        End, Limits, Stops,
         speculation::{
             Count, DRAFTS_MAX, DraftModel, Drafter, Lookup, Predictor, Speculation, Target,
         },
@@ -14,7 +15,7 @@ use rope_cpu::{
     kv_cache::CacheType,
     model::{Engine, Error, Model, Options, Session},
     rope::{Flags, POLICY, Rope, lm_infinite},
-    sample::{Sampler, Settings, dry, mirostat, penalties, temperature},
+    sample::{Likelihood, Settings, dry, mirostat, penalties, temperature},
 };
 
 use crate::model::{
@@ -90,11 +91,12 @@ pub struct Outcome {
     text: String,
     tokens: Vec<Token>,
     end: End,
-    session: Vec<Token>,
-    /// The logits of tokens that follow.
-    logits: Vec<Vec<f32>>,
-    /// Further choices of the sampler.
-    choices: Vec<Token>,
+    sequence: Vec<Token>,
+    drawn: u64,
+    /// The probabilities of three tokens that follow.
+    following: Vec<Vec<Likelihood>>,
+    /// These tokens.
+    chosen: Vec<Token>,
 }
 
 /// The number of tokens that were drafted, and of those that were right.
@@ -135,41 +137,99 @@ impl Case {
         Case { settings: self.settings.with(&temperature::TEMPERATURE, 1.0), ..self }
     }
 
-    /// Generates an answer with drafts.
-    pub fn outcome(
+    /// Generates an answer without drafts, in the engine of a session.
+    pub fn plain(&self, session: &mut Session) -> Outcome {
+        self.outcomes(session, Speculation::none(), 1).remove(0).0
+    }
+
+    /// Generates an answer with drafts so many times, each from the start of the prompt.
+    pub fn outcomes(
         &self,
         session: &mut Session,
-        speculation: &mut Speculation,
-    ) -> (Outcome, Counts) {
-        let prompt = tokens(&self.tiny, self.prompt);
-        let mut sampler = Sampler::new(self.settings.clone()).unwrap();
-        let go_on = &mut |_: Event<'_>| ControlFlow::Continue(());
-        let found = speculate(session, &mut sampler, speculation, &prompt, &self.limits, go_on);
-        let found = found.unwrap();
-        let (text, answer, end) = (found.text, found.tokens, found.end);
-        let all = session.tokens().to_vec();
-        let (mut logits, mut choices) = (Vec::new(), Vec::new());
-        while !session.full() && logits.len() < 3 {
-            let next = session.answer(3, &mut |_| ControlFlow::Continue(()));
-            logits.push(next.unwrap().unwrap().to_vec());
-            choices.push(sampler.choose(&logits[logits.len() - 1]).unwrap());
-            sampler.accept(choices[choices.len() - 1]);
+        speculation: Speculation,
+        times: usize,
+    ) -> Vec<(Outcome, Counts)> {
+        self.in_slots(session, vec![speculation], &vec![0; times])
+    }
+
+    /// Generates an answer in each of the slots, which have these drafts.
+    fn in_slots(
+        &self,
+        session: &mut Session,
+        speculations: Vec<Speculation>,
+        slots: &[usize],
+    ) -> Vec<(Outcome, Counts)> {
+        let (model, plan) = (session.model().clone(), session.rope().plan().clone());
+        let options = session.parts().0.options().clone();
+        let engine = Engine::new(&model, Rope::new(plan), options).unwrap();
+        let tokenizer = model.tokenizer().unwrap();
+        let options = batch::Options { speculations, ..batch::Options::new(1) };
+        let mut scheduler = Scheduler::new(engine, tokenizer, options, Arc::default());
+        slots.iter().map(|slot| self.outcome(&mut scheduler, *slot)).collect()
+    }
+
+    fn request(&self, prompt: Vec<Token>) -> Request {
+        Request {
+            sampling: self.settings.clone(),
+            limits: self.limits.clone(),
+            reuse: false,
+            ..Request::new(prompt)
         }
-        let counts = (found.timings.drafted, found.timings.accepted);
-        assert_eq!(found.timings.steps + found.timings.accepted + 1, {
+    }
+
+    fn outcome(&self, scheduler: &mut Scheduler<'_>, slot: usize) -> (Outcome, Counts) {
+        let slot = Some(slot);
+        let request = Request { slot, ..self.request(tokens(&self.tiny, self.prompt)) };
+        let found = scheduler.answer(request, &mut |_| ControlFlow::Continue(())).unwrap();
+        let batch::Outcome { end, timings, drawn, .. } = found.outcome.clone();
+        let sequence = scheduler.sequence(found.outcome.slot).unwrap().tokens().to_vec();
+        assert_eq!(timings.steps + timings.accepted + 1, {
             // A token that ends the answer also takes a step.
-            answer.len() + usize::from(end == End::Model)
+            found.tokens.len() + usize::from(end == End::Model)
         });
-        (Outcome { text, tokens: answer, end, session: all, logits, choices }, counts)
+        // The probabilities of what follows in this sequence, and further random choices.
+        let (mut following, mut chosen) = (Vec::new(), Vec::new());
+        let engine = scheduler.engine();
+        if sequence.len() + 3 < engine.capacity() || engine.rope().plan().shifts {
+            let request = Request {
+                sampling: Settings { drawn, ..self.settings.clone() },
+                limits: Limits { tokens_max: Some(3), ignore_end: true, ..Limits::default() },
+                slot,
+                inexact: true,
+                drafts_max: Some(0),
+                probabilities: Some(Wanted {
+                    top: self.tiny.vocabulary,
+                    after_sampling: false,
+                    of_prompt: false,
+                    of_end: false,
+                }),
+                ..Request::new([&sequence[..], &[3]].concat())
+            };
+            let after = scheduler.answer(request, &mut |update| {
+                if let Update::Generated(Generated { probabilities: Some(one), .. }) = update {
+                    following.push(one.top.clone());
+                }
+                ControlFlow::Continue(())
+            });
+            let after = after.unwrap();
+            chosen = after.tokens;
+            // The sequence was continued, not computed again.
+            assert!(after.outcome.timings.reused > 0);
+            assert_eq!(following.len(), 3);
+        }
+        let (text, tokens) = (found.text, found.tokens);
+        let outcome = Outcome { text, tokens, end, sequence, drawn, following, chosen };
+        (outcome, (timings.drafted, timings.accepted))
     }
 
     /// Checks that all drafters give what none gives. Returns the outcome.
     fn check(&self) -> Outcome {
         let file = file(&self.tiny);
-        let run = |speculation: &mut Speculation| {
-            with_file(&file, &[], &self.how, |session| self.outcome(session, speculation))
+        let run = |speculation: Speculation| {
+            let outcomes = |session: &mut Session| self.outcomes(session, speculation, 1);
+            with_file(&file, &[], &self.how, outcomes).remove(0)
         };
-        let (expected, _) = run(&mut Speculation::none());
+        let (expected, _) = run(Speculation::none());
         let text = [tokens(&self.tiny, self.prompt), expected.tokens.clone()].concat();
         let oracle = |wrong| -> Box<dyn Drafter> {
             Box::new(Oracle { text: text.clone(), wrong, random: Random(wrong as u64) })
@@ -183,8 +243,7 @@ impl Case {
             ("lookup", Box::new(Lookup::default()), Count::Always(7)),
         ] {
             let name = format!("{}, {kind}", self.name);
-            let mut speculation = Speculation::new(vec![drafter], count);
-            let (found, (drafted, accepted)) = run(&mut speculation);
+            let (found, (drafted, accepted)) = run(Speculation::new(vec![drafter], count));
             assert!(found == expected, "{name}:\n{found:?}\n{expected:?}");
             match kind {
                 "right" => assert!(accepted > 0, "{name}: {drafted}"),
@@ -241,10 +300,8 @@ fn answers_end_at_the_same_token() {
         let mut case = open.clone();
         (case.limits.ignore_end, case.settings.seed) = (false, Some(seed));
         let file = file(&case.tiny);
-        let run = |speculation: &mut Speculation| {
-            with_file(&file, &[], &case.how, |session| case.outcome(session, speculation).0)
-        };
-        if seed > 0 && run(&mut Speculation::none()).end != End::Model {
+        let plain = || with_file(&file, &[], &case.how, |session| case.plain(session));
+        if seed > 0 && plain().end != End::Model {
             return false;
         }
         case.check().end == End::Model
@@ -260,20 +317,27 @@ fn a_callback_stops_at_the_same_token() {
     let text = [tokens(&case.tiny, case.prompt), expected].concat();
     for stop in 1..20 {
         let drafter = Oracle { text: text.clone(), wrong: 10, random: Random(5) };
-        let mut speculation = Speculation::new(vec![Box::new(drafter)], Count::Always(DRAFTS_MAX));
-        let mut sampler = Sampler::new(case.settings.clone()).unwrap();
-        with_file(&file, &[], &case.how, |session| {
+        let speculation = Speculation::new(vec![Box::new(drafter)], Count::Always(DRAFTS_MAX));
+        with_model(&file, &[], &case.how, |model, rope, options| {
+            let engine = Engine::new(model, rope, options).unwrap();
+            let options =
+                batch::Options { speculations: vec![speculation], ..batch::Options::new(1) };
+            let tokenizer = model.tokenizer().unwrap();
+            let mut scheduler = Scheduler::new(engine, tokenizer, options, Arc::default());
             let mut events = 0;
-            let prompt = &text[..case.prompt];
-            let limits = &case.limits;
-            let found =
-                speculate(session, &mut sampler, &mut speculation, prompt, limits, &mut |e| {
-                    events += usize::from(matches!(e, Event::Text(_)));
-                    if events == stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-                });
+            let request = case.request(text[..case.prompt].to_vec());
+            let found = scheduler.answer(request, &mut |update| {
+                events += usize::from(matches!(update, Update::Generated(_)));
+                if events == stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
             let found = found.unwrap();
-            assert_eq!((found.end, &found.tokens[..]), (End::Caller, &text[case.prompt..][..stop]));
-            assert_eq!(session.tokens(), &text[..case.prompt + stop - 1]);
+            assert_eq!(found.outcome.end, End::Caller);
+            assert_eq!(found.tokens, &text[case.prompt..][..stop]);
+            // It may have further tokens of the last step.
+            let sequence = scheduler.sequence(0).unwrap().tokens();
+            assert!(
+                sequence.starts_with(&text[..case.prompt + stop - 1]) && text.starts_with(sequence)
+            );
         });
     }
 }
@@ -297,10 +361,9 @@ fn any_cache_type_and_micro_batch_gives_the_same_answer() {
     single.how.micro_batch = 1;
     let file = file(&single.tiny);
     let drafter = Oracle { text: Vec::new(), wrong: 0, random: Random(0) };
-    let mut speculation = Speculation::new(vec![Box::new(drafter)], Count::Always(4));
-    let counts =
-        with_file(&file, &[], &single.how, |session| single.outcome(session, &mut speculation).1);
-    assert_eq!(counts, (0, 0));
+    let speculation = Speculation::new(vec![Box::new(drafter)], Count::Always(4));
+    let outcomes = |session: &mut Session| single.outcomes(session, speculation, 1);
+    assert_eq!(with_file(&file, &[], &single.how, outcomes)[0].1, (0, 0));
 }
 
 #[test]
@@ -363,9 +426,7 @@ fn a_draft_model_changes_nothing() {
             case.settings = case.settings.with(&temperature::TEMPERATURE, 0.0);
         }
         let (file, draft_file) = (file(&case.tiny), file(&draft));
-        let expected = with_file(&file, &[], &case.how, |session| {
-            case.outcome(session, &mut Speculation::none()).0
-        });
+        let expected = with_file(&file, &[], &case.how, |session| case.plain(session));
         for count in [Count::Always(6), Count::UpTo(DRAFTS_MAX)] {
             with_file(&file, &[], &case.how, |session| {
                 let drafts = draft_session(&draft_file, &case.how);
@@ -373,10 +434,8 @@ fn a_draft_model_changes_nothing() {
                 let drafters: Vec<Box<dyn Drafter>> =
                     vec![Box::new(Lookup::default()), Box::new(drafter)];
                 let drafters = if same { drafters.into_iter().skip(1).collect() } else { drafters };
-                let mut speculation = Speculation::new(drafters, count);
-                for _ in 0..2 {
-                    session.truncate(0);
-                    let (found, (drafted, accepted)) = case.outcome(session, &mut speculation);
+                let speculation = Speculation::new(drafters, count);
+                for (found, (drafted, accepted)) in case.outcomes(session, speculation, 2) {
                     assert!(found == expected, "{:?}\n{found:?}\n{expected:?}", case.how.flags);
                     if same && count == Count::Always(6) {
                         // Equal models differ by rounding only.
@@ -483,7 +542,7 @@ fn own_drafts_change_nothing(
     };
     let mut expected = None;
     run(false, &mut |session| {
-        expected = Some(case.outcome(session, &mut Speculation::none()).0);
+        expected = Some(case.plain(session));
     });
     let expected = expected.unwrap();
     for (has_lookup, count) in [
@@ -495,11 +554,8 @@ fn own_drafts_change_nothing(
         run(true, &mut |session| {
             let lookup = has_lookup.then(|| Box::new(Lookup::default()) as Box<dyn Drafter>);
             let own: Box<dyn Drafter> = Box::new(Predictor::default());
-            let mut speculation =
-                Speculation::new(lookup.into_iter().chain([own]).collect(), count);
-            for _ in 0..2 {
-                session.truncate(0);
-                let (found, (drafted, accepted)) = case.outcome(session, &mut speculation);
+            let speculation = Speculation::new(lookup.into_iter().chain([own]).collect(), count);
+            for (found, (drafted, accepted)) in case.outcomes(session, speculation, 2) {
                 assert!(found == expected, "{name}:\n{found:?}\n{expected:?}");
                 if let Count::Always(_) = count {
                     assert!(drafted > 0, "{name}");
@@ -543,7 +599,7 @@ fn a_draft_model_has_no_more_memory_than_it_may() {
         session.cache_bytes()
     });
     with_file(&file, &[], &case.how, |session| {
-        let expected = case.outcome(session, &mut Speculation::none()).0;
+        let expected = case.plain(session);
         let mut drafted = |cache_bytes| {
             let limited = |model: &Model, rope: Rope, options: Options| {
                 Session::new(model, rope, Options { cache_bytes, ..options }).unwrap()
@@ -551,17 +607,12 @@ fn a_draft_model_has_no_more_memory_than_it_may() {
             let first = with_model(&file, &[], &case.how, limited);
             let first = DraftModel::new(session.model(), first).unwrap();
             let second = first.beside();
-            [first, second]
-                .map(|drafter| {
-                    let mut speculation =
-                        Speculation::new(vec![Box::new(drafter)], Count::Always(6));
-                    session.truncate(0);
-                    let (found, (drafted, _)) = case.outcome(session, &mut speculation);
-                    assert!(found == expected, "{cache_bytes}: {found:?}");
-                    // The memory of the first is held while the second drafts.
-                    (speculation, drafted)
-                })
-                .map(|(_, drafted)| drafted)
+            // The memory of the first is held while the second drafts.
+            let speculation = |drafter| Speculation::new(vec![Box::new(drafter)], Count::Always(6));
+            let speculations = [first, second].map(speculation).into();
+            let outcomes = case.in_slots(session, speculations, &[0, 1]);
+            assert!(outcomes.iter().all(|(found, _)| *found == expected), "{cache_bytes}");
+            [outcomes[0].1.0, outcomes[1].1.0]
         };
         assert_eq!(drafted(1), [0, 0]);
         let [[all, others], [some, after]] = [drafted(usize::MAX), drafted(page_bytes)];

@@ -1,6 +1,6 @@
 //! Draws: their frequencies, their seeds, and logits from which no token can be drawn.
 
-use rope_cpu::sample::{Sampler, Settings, min_p, temperature, top_k, top_p};
+use rope_cpu::sample::{Sampler, Settings, min_p, temperature, top_k, top_p, xtc};
 
 use crate::sample::{logits, neutral};
 
@@ -44,6 +44,19 @@ fn seeds_decide_the_draws() {
     assert_ne!(first.seed(), random().seed()); // once in 2^32 runs they are equal
     let again = draws(seed(first.seed()), &flat, 100);
     assert_eq!(again, (0..100).map(|_| first.choose(&flat).unwrap()).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_sampler_continues_the_draws_of_another() {
+    let settings = neutral().with(&xtc::PROBABILITY, 0.5).with(&xtc::THRESHOLD, 0.1);
+    let logits = logits(&[0.2, 0.3, 0.4, 0.1]);
+    let all = draws(settings.clone(), &logits, 200);
+    let mut first = Sampler::new(settings.clone()).unwrap();
+    (0..80).for_each(|_| drop(first.choose(&logits)));
+    // XTC draws a number for each token too.
+    assert_eq!(first.drawn(), 160);
+    let rest = draws(Settings { drawn: first.drawn(), ..settings }, &logits, 120);
+    assert_eq!(rest, all[80..]);
 }
 
 #[test]

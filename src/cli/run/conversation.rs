@@ -6,8 +6,10 @@ use super::{stand_ins, writer::Writer};
 use crate::cli::error::Error;
 use rope_cpu::{
     Token,
+    batch::Answered,
     chat::{Message, Role, Template},
-    generate::{End, Generated},
+    chat_answer::{ChatAnswer, ChatRequest},
+    generate::End,
     tokenizer::{Ends, Special, Tokenizer},
 };
 
@@ -201,13 +203,13 @@ impl Conversation {
             Form::Chat { template, origin, before } => {
                 let mut messages = self.messages_after(before, stand_ins::embed);
                 messages.push(Message::new(Role::User, stand_ins::embed(question)));
-                let rendered = template.render(&messages, &[], true).map_err(|e| {
+                let answer = ChatAnswer::new(template, ChatRequest::new(&messages)).map_err(|e| {
                     Error::usage(format_args!(
                         "{origin}: {e}; choose another template with --chat-template, or continue \
                          plain text with -no-cnv"
                     ))
                 })?;
-                Ok((tokenizer.encode_chat(stand_ins::extract(&rendered)), 0))
+                Ok((tokenizer.encode_chat(stand_ins::extract(&answer.text)), 0))
             }
             Form::Plain => {
                 let ends = if self.turns.is_empty() { Ends::Add } else { Ends::Omit };
@@ -225,7 +227,7 @@ impl Conversation {
     ///
     /// # Errors
     /// [`Error::TooLong`] if the question does not fit, [`Error::Usage`] if the template refuses it.
-    pub fn ask(&mut self, question: &Question, writer: &mut Writer) -> Result<Generated, Error> {
+    pub fn ask(&mut self, question: &Question, writer: &mut Writer) -> Result<Answered, Error> {
         let (prompt, before) = self.prompt(&question.text(), writer.tokenizer)?;
         let mut answer = writer.write(&prompt)?;
         if is_begun(&answer) {
@@ -242,8 +244,8 @@ impl Conversation {
 }
 
 /// Returns whether an answer started before it was stopped.
-pub fn is_begun(answer: &Generated) -> bool {
-    answer.end != End::Caller || !answer.tokens.is_empty()
+pub fn is_begun(answer: &Answered) -> bool {
+    answer.outcome.end != End::Caller || !answer.tokens.is_empty()
 }
 
 fn no_messages(what: &str) -> Error {

@@ -11,7 +11,8 @@ use super::{
 };
 use crate::cli::{error::Error, note};
 use rope_cpu::{
-    generate::{End, Generated},
+    batch::Answered,
+    generate::End,
     platform::{echo, processors::plural},
 };
 
@@ -27,7 +28,7 @@ pub fn answer_once(
     question: &Question,
     writer: &mut Writer,
 ) -> Result<(), Error> {
-    match conversation.ask(question, writer)?.end {
+    match conversation.ask(question, writer)?.outcome.end {
         End::Caller => Err(Error::Interrupted),
         End::TokensMax => {
             note(format_args!("note: {}; a larger N allows more", cut(writer)));
@@ -228,15 +229,15 @@ impl Dialogue<'_, '_> {
         }
     }
 
-    fn note_end(&self, answer: &Generated) {
-        if answer.end == End::ContextFull {
+    fn note_end(&self, answer: &Answered) {
+        if answer.outcome.end == End::ContextFull {
             note(format_args!("({DROP_HINT})"));
         }
-        if answer.end == End::TokensMax {
+        if answer.outcome.end == End::TokensMax {
             note(format_args!("({}; /set n N changes that, -1: no limit)", cut(self.writer)));
         }
         if self.args.answer.timings() {
-            note(summary::turn(&answer.timings));
+            note(summary::turn(&answer.outcome.timings));
         }
     }
 

@@ -10,7 +10,7 @@ use super::args::PromptArgs;
 use crate::cli::{error::Error, note};
 use rope_cpu::{
     model::{
-        Session,
+        Engine, Sequence,
         saved::Error::{Cache, Context, Damaged, Foreign, Io, Model, Prompt, Rope, Size, Version},
     },
     platform::interrupt,
@@ -39,8 +39,8 @@ impl PromptCache {
         Some(cache)
     }
 
-    /// Restores the session from the file. A file that does not exist, or is empty, is skipped.
-    pub fn load(&self, session: &mut Session) -> Result<(), Error> {
+    /// Restores a sequence from the file. A file that does not exist, or is empty, is skipped.
+    pub fn load(&self, engine: &Engine, sequence: &mut Sequence) -> Result<(), Error> {
         let named = |e: &dyn std::fmt::Display| Error::usage(format_args!("{}: {e}", self.name()));
         let size = match fs::metadata(&self.path) {
             Ok(properties) if properties.is_dir() => {
@@ -52,7 +52,8 @@ impl PromptCache {
         };
         if size > 0 {
             let file = File::open(&self.path).map_err(|e| named(&e))?;
-            session.restore(self.model, BufReader::new(file), size).map_err(|e| match e {
+            let file = BufReader::new(file);
+            engine.restore(sequence, self.model, file, size).map_err(|e| match e {
                 Foreign
                 | Version
                 | Damaged(_)
@@ -78,13 +79,13 @@ impl PromptCache {
         self.path.parent().is_some_and(|parent| parent.as_os_str().is_empty() || parent.is_dir())
     }
 
-    /// Saves the first `len` tokens. The file is replaced only when the new one is complete.
-    pub fn save(&self, session: &mut Session, len: usize) -> Result<(), Error> {
+    /// Saves the first `len` tokens of a sequence. The file is replaced only when the new one is complete.
+    pub fn save(&self, engine: &Engine, sequence: &Sequence, len: usize) -> Result<(), Error> {
         if self.read_only {
             return Ok(());
         }
         let failed = |e: std::io::Error| Error::failed(format_args!("{}: {e}", self.name()));
-        let written = private_file(&self.path, |file| session.save(self.model, len, file));
+        let written = private_file(&self.path, |file| engine.save(sequence, self.model, len, file));
         let written = written.map_err(failed)?;
         interrupt::warn_on_exit(None);
         if written == 0 && len > 0 {

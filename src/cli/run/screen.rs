@@ -12,7 +12,10 @@ use super::{
     wrap::{self, Wrap},
 };
 use crate::cli::{error::Error, note};
-use rope_cpu::{generate::Event, platform::interrupt};
+use rope_cpu::{
+    batch::{Reading, Update},
+    platform::interrupt,
+};
 
 /// The escape sequences before and after the user's text: green, and reset.
 pub const USER_COLOR: (&str, &str) = ("\x1b[32m", "\x1b[0m");
@@ -60,12 +63,13 @@ impl Screen {
         self.color
     }
 
-    /// Shows an event. Returns `Break` after Ctrl-C, or if stdout cannot be written to.
-    pub fn show(&mut self, event: Event<'_>) -> ControlFlow<()> {
-        match event {
-            Event::Reading { done, reused, total } => self.progress(done, reused, total),
-            Event::Recomputing { total, .. } => self.note_recompute(total),
-            Event::Text(text) => self.write(text),
+    /// Shows an update. Returns `Break` after Ctrl-C, or if stdout cannot be written to.
+    pub fn show(&mut self, update: &Update) -> ControlFlow<()> {
+        match update {
+            Update::Read(reading) => self.progress(reading),
+            Update::Recomputing { tokens } => self.note_recompute(*tokens),
+            Update::Generated(piece) => self.write(&piece.text),
+            _ => {}
         }
         match self.failure.is_some() || interrupt::raised() {
             true => ControlFlow::Break(()),
@@ -150,17 +154,18 @@ impl Screen {
         self.failure = written.err();
     }
 
-    fn progress(&mut self, done: usize, reused: usize, total: usize) {
-        if total - reused <= self.bar_from {
+    fn progress(&mut self, reading: &Reading) {
+        let Reading { total, cached, processed, .. } = *reading;
+        if total - cached <= self.bar_from {
             return;
         }
         if self.bar.is_none() {
-            self.bar = ReadingBar::new(total - reused);
+            self.bar = ReadingBar::new(total - cached);
         }
         if let Some(bar) = &mut self.bar {
-            bar.set_position(done - reused);
+            bar.set_position(processed.saturating_sub(cached));
         }
-        if done == total {
+        if processed == total {
             self.bar = None;
         }
     }

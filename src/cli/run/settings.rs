@@ -3,7 +3,7 @@
 use super::{Args, command::nearest, writer::Writer};
 use crate::cli::{args::numbers, error::Error, flags, note, sampling};
 use rope_cpu::{
-    sample::{self, Sampler, SamplerSetting, Settings},
+    sample::{self, SamplerSetting, Settings},
     settings::{Kind, Values},
 };
 
@@ -114,7 +114,5 @@ fn set(name: &str, value: &str, writer: &mut Writer, args: &Args) -> Result<(), 
         writer.tokenizer,
     )
     .map_err(|e| e.to_string())?;
-    writer.sampler = Sampler::new(settings.clone()).map_err(|e| e.to_string())?;
-    writer.settings = settings;
-    Ok(())
+    writer.sample(settings).map_err(|e| e.to_string())
 }

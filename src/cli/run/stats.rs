@@ -10,8 +10,9 @@ use rope_cpu::{
 /// Returns the lines of `/stats`: the context in use, the RoPE plan, the speed, the memory, and the
 /// model.
 pub fn stats(writer: &Writer) -> String {
-    let (session, plan) = (&writer.session, writer.session.rope().plan());
-    let (used, context) = (session.tokens().len(), session.context());
+    let engine = writer.scheduler.engine();
+    let (plan, context) = (engine.rope().plan(), engine.options().context);
+    let used = writer.sequence().tokens().len();
     let (trained, share) = (plan.context_train.value, 100.0 * used as f64 / context as f64);
     let beyond = match context > trained {
         true => format!(", extended from the trained {trained}"),
@@ -22,7 +23,7 @@ pub fn stats(writer: &Writer) -> String {
         plural(used, "token"),
         flags::line(plan),
         summary::speeds(&writer.total),
-        Bytes(session.cache_bytes() as u64),
+        Bytes(engine.pool().bytes() as u64),
     );
     if let Some(peak) = platform::memory::peak_resident() {
         lines += &format!("; {} peak, including mapped weights", Bytes(peak));

@@ -10,27 +10,32 @@ use crate::cli::{
 };
 use rope_cpu::{
     Token,
-    generate::{
-        self, End, Event, Generated, Limits, Stops, Timings, speculate, speculation::Speculation,
-    },
-    model::{Session, memory::Bytes},
+    batch::{self, Answered, Outcome, Request, Scheduler},
+    generate::{self, End, Limits, Stops, Timings},
+    model::{Sequence, memory::Bytes},
     platform::processors::plural,
-    sample::{Sampler, Settings},
+    sample::{self, Sampler, Settings},
     tokenizer::Tokenizer,
 };
 
-/// A session with the sampler, limits and output of its answers.
+/// The only slot.
+pub const SLOT: usize = 0;
+
+/// The owner of its tokens.
+pub const OWNER: u64 = 0;
+
+/// A scheduler with one slot, and the sampling, limits and output of its answers.
 pub struct Writer<'m> {
-    /// The session, with the tokens so far.
-    pub session: Session,
+    /// Computes the answers, in its only slot.
+    pub scheduler: Scheduler<'m>,
     /// The tokenizer of the model.
     pub tokenizer: &'m Tokenizer<'m>,
-    /// The sampler that chooses tokens.
-    pub sampler: Sampler,
     /// The settings of the sampler.
     pub settings: Settings,
-    /// The drafts of tokens.
-    pub speculation: Speculation,
+    /// The seed in use.
+    pub seed: u32,
+    /// The random numbers drawn from it so far.
+    pub drawn: u64,
     /// The limits of an answer.
     pub limits: Limits,
     /// The output.
@@ -39,6 +44,8 @@ pub struct Writer<'m> {
     pub verbose_prompt: bool,
     /// `--keep`, if the context shifts; taken with the first prompt.
     pub keep: Option<i64>,
+    /// The number of tokens that this keeps.
+    pub kept: Option<usize>,
     /// The prompt cache: taken when the first prompt has been saved, unless it saves all tokens.
     pub prompt_cache: Option<PromptCache>,
     /// Documents that prompts can start with.
@@ -58,75 +65,96 @@ impl Writer<'_> {
     /// # Errors
     /// [`Error::Usage`] if the prompt is empty and [`Error::TooLong`] if it does not fit. You can
     /// write another one after either.
-    pub fn write(&mut self, prompt: &[Token]) -> Result<Generated, Error> {
+    pub fn write(&mut self, prompt: &[Token]) -> Result<Answered, Error> {
         if self.verbose_prompt {
             self.show_tokens(prompt);
         }
-        self.continue_document(prompt);
+        self.continue_document(prompt)?;
         self.keep(prompt)?;
-        let keep = self.prompt_cache.take_if(|cache| !cache.all);
-        let Writer { session, sampler, speculation, limits, screen, prompt_cache, .. } = self;
-        if keep.is_some() {
-            session.retain_from(prompt.len());
-        }
-        let on_event = &mut |event: Event<'_>| screen.show(event);
-        let answer = speculate(session, sampler, speculation, prompt, limits, on_event);
+        let cache = self.prompt_cache.take_if(|cache| !cache.all);
+        let sampling =
+            Settings { seed: Some(self.seed), drawn: self.drawn, ..self.settings.clone() };
+        let request = Request {
+            sampling,
+            limits: self.limits.clone(),
+            inexact: true,
+            keep: self.kept,
+            retain_from: Some(cache.as_ref().map_or(usize::MAX, |_| prompt.len())),
+            ..Request::new(prompt.to_vec())
+        };
+        let Writer { scheduler, screen, .. } = self;
+        let answer = scheduler.answer(request, &mut |update| screen.show(update));
         let mut saved = Ok(());
-        if let Some(cache) = keep {
+        if let Some(cache) = cache {
             match answer {
                 // Nothing was read: the cache is for the next prompt.
-                Err(generate::Error::PromptEmpty | generate::Error::PromptTooLong { .. }) => {
-                    *prompt_cache = Some(cache);
-                }
-                _ => saved = cache.save(session, prompt.len()),
+                Err(batch::Error::Generate(
+                    generate::Error::PromptEmpty | generate::Error::PromptTooLong { .. },
+                )) => self.prompt_cache = Some(cache),
+                _ => saved = cache.save(self.scheduler.engine(), self.sequence(), prompt.len()),
             }
-            session.retain_from(usize::MAX);
         }
         // Before any error, so that it begins a line.
         self.screen.finish()?;
         saved?;
         let answer = answer.map_err(|e| match e {
-            generate::Error::PromptEmpty => Error::usage(e),
-            generate::Error::PromptTooLong { tokens, context } => {
+            batch::Error::Generate(e @ generate::Error::PromptEmpty) => Error::usage(e),
+            batch::Error::Generate(generate::Error::PromptTooLong { tokens, context }) => {
                 Error::TooLong(self.too_long(tokens, context))
             }
-            generate::Error::Model(_)
-            | generate::Error::Sample(_)
-            | generate::Error::Constraint(_) => Error::failed(e),
+            e => Error::failed(e),
         })?;
-        self.total += answer.timings;
-        if let Some(tokens) = self.session.take_recomputed() {
+        let Outcome { end, timings, evicted, recomputed, drawn, .. } = &answer.outcome;
+        self.total += *timings;
+        self.drawn = *drawn;
+        if *recomputed > 0 {
             note(format_args!(
-                "note: {tokens} tokens were computed again, with the RoPE frequencies of a longer \
+                "note: {recomputed} tokens were computed again, with the RoPE frequencies of a longer \
                  sequence"
             ));
         }
-        if let Some(tokens) = self.session.take_evicted() {
+        if *evicted > 0 {
             note(format_args!(
-                "note: the context was full: its oldest {tokens} tokens were evicted"
+                "note: the context was full: its oldest {evicted} tokens were evicted"
             ));
         }
-        if answer.end == End::ContextFull {
+        if *end == End::ContextFull {
             note(format_args!(
                 "note: the context of {} tokens is full, so the answer ends here: choose a larger \
                  one with -c, or continue with --context-shift",
-                self.session.context()
+                self.scheduler.engine().options().context
             ));
         }
         Ok(answer)
     }
 
+    /// Sets how answers are sampled. Random numbers start anew.
+    ///
+    /// # Errors
+    /// If a setting is invalid, or the system provides no seed.
+    pub fn sample(&mut self, settings: Settings) -> Result<(), sample::Error> {
+        (self.seed, self.drawn) = (Sampler::new(settings.clone())?.seed(), 0);
+        self.settings = settings;
+        Ok(())
+    }
+
+    /// Returns the tokens so far, with their keys and values.
+    pub fn sequence(&self) -> &Sequence {
+        self.scheduler.sequence(SLOT).expect("the scheduler has a slot")
+    }
+
     /// Returns the maximum tokens of a prompt: a context that shifts has no limit.
     pub fn capacity(&self) -> usize {
-        match self.session.rope().plan().shifts {
+        let engine = self.scheduler.engine();
+        match engine.rope().plan().shifts {
             true => usize::MAX,
-            false => self.session.capacity(),
+            false => engine.capacity(),
         }
     }
 
     /// Returns the error for a prompt that does not fit, with options with which it does.
     fn too_long(&self, tokens: usize, context: usize) -> String {
-        let auto = match self.session.tokens() {
+        let auto = match self.sequence().tokens() {
             [] => "; -c auto fits the context to the prompt",
             _ => "",
         };
@@ -144,23 +172,28 @@ impl Writer<'_> {
         let Some(typed) = self.keep.take() else { return Ok(()) };
         let bos = prompt.first().is_some_and(|first| self.tokenizer.bos() == Some(*first));
         let tokens = usize::try_from(typed).map_or(usize::MAX, |n| n.saturating_add(bos.into()));
+        let tokens = tokens.min(prompt.len());
+        self.kept = Some(tokens);
+        let (_, sequence) = self.scheduler.slot(SLOT, OWNER).map_err(Error::failed)?;
         let named = |e| Error::usage(format_args!("--keep {typed}: {e}"));
-        self.session.keep(tokens.min(prompt.len())).map_err(named)
+        sequence.keep(tokens).map_err(named)
     }
 
     /// Continues from a document that the prompt starts with, and prints a note about it.
-    fn continue_document(&mut self, prompt: &[Token]) {
-        let Writer { session, documents: Some(documents), .. } = self else { return };
-        match documents.restore(session, prompt) {
+    fn continue_document(&mut self, prompt: &[Token]) -> Result<(), Error> {
+        let Writer { scheduler, documents: Some(documents), .. } = self else { return Ok(()) };
+        let (_, sequence) = scheduler.slot(SLOT, OWNER).map_err(Error::failed)?;
+        match documents.restore(sequence, prompt) {
             Some(Found { name, reused, bytes, time }) => note(format_args!(
                 "note: {reused} of {} come from {name} ({} in {:.2} s)",
                 plural(prompt.len(), "prompt token"),
                 Bytes(bytes),
                 time.as_secs_f64()
             )),
-            None if session.tokens().is_empty() => documents.explain(),
+            None if sequence.tokens().is_empty() => documents.explain(),
             None => {}
         }
+        Ok(())
     }
 
     fn show_tokens(&self, prompt: &[Token]) {

@@ -13,7 +13,7 @@ use super::{Archive, Error, Outline};
 use crate::{
     Token,
     model::Sequence,
-    platform::create_private_directory,
+    platform::{create_private_directory, processors::plural},
     tokenizer::common_prefix,
     whole_file::{open_regular, regular_file, remove_abandoned},
 };
@@ -245,4 +245,18 @@ impl Folder {
 fn is_incomplete(path: &Path) -> bool {
     let whole = path.file_stem().map(Path::new).and_then(Path::file_stem).map(Path::new);
     whole.and_then(Kind::of).is_some()
+}
+
+/// Returns why files are not used that are for another model or other settings, if there are any.
+/// Other models are mentioned last, since a folder may have the files of several models.
+pub fn mismatch<'f>(files: impl Iterator<Item = &'f Saved>) -> Option<String> {
+    let unused: Vec<_> =
+        files.filter_map(|f| Some((&*f.name, f.outline.as_ref().err()?))).collect();
+    let of_model = |error: &Error| matches!(error, Error::Model);
+    let (name, error) = unused.iter().min_by_key(|(_, error)| of_model(error))?;
+    let others = match unused.len() - 1 {
+        0 => String::new(),
+        others => format!(" (and {} more)", plural(others, "file")),
+    };
+    Some(format!("{name}{others}: {error}"))
 }

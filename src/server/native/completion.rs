@@ -150,7 +150,7 @@ impl Completion {
             "generation_settings": settings,
             "prompt": String::from_utf8_lossy(&shown),
             "has_new_line": answer.text.contains('\n'),
-            "truncated": *evicted || *end == End::ContextFull,
+            "truncated": *evicted > 0 || *end == End::ContextFull,
             "stop_type": stop_type,
             "stopping_word": stopping_word,
             "tokens_cached": sequence_tokens,
