@@ -44,6 +44,7 @@ mod error;
 mod family;
 mod flags;
 mod formulas;
+mod json;
 mod keys;
 pub mod linear;
 pub mod llama3;

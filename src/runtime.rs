@@ -18,6 +18,7 @@
 
 mod drafts;
 mod error;
+mod json;
 mod memory;
 mod plan;
 mod running;

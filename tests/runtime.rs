@@ -6,10 +6,11 @@ use rope_cpu::{
     batch::{Outcome, Request, Update},
     generate::{End, Limits},
     model::Model,
-    rope::{Flags, Origin},
+    rope::{Flags, Origin, Sourced},
     runtime::{Drafts, Error, Plan, Runtime, Sequences, Settings, Sources},
 };
 use rope_cpu_testing::reader::tiny_reader;
+use serde_json::json;
 
 /// Leaves no memory.
 fn without_memory(settings: Settings) -> Settings {
@@ -121,4 +122,25 @@ fn a_runtime_answers_requests_and_stops_when_it_is_dropped() {
         assert!(!matches!(update, Update::Ended(Outcome { end: End::Caller, .. })), "{update:?}");
     }
     assert!(handle.act(|_| ()).is_err());
+}
+
+#[test]
+fn a_plan_as_json_has_its_values_with_their_origins() {
+    let settings = Settings {
+        context: Some(Sourced::given(512, "--ctx 512")),
+        rope: Flags::method("yarn"),
+        ..Settings::default()
+    };
+    let plan = Plan::new(&open(), &settings).unwrap();
+    let json = plan.json();
+    assert_eq!(json["context"], json!({"value": 512, "origin": "--ctx 512"}));
+    assert_eq!(json["rope"]["method"], "yarn");
+    assert_eq!(json["rope"]["values"]["factor"]["value"], 2.0);
+    assert_eq!(json["memory"]["total"], plan.need().total());
+    assert_eq!((&json["memory"]["fits"], &json["sequences"]), (&true.into(), &1.into()));
+    let refused = Plan::new(&open(), &without_memory(settings)).unwrap().json();
+    assert_eq!(
+        (&refused["memory"]["fits"], &refused["memory"]["available"]),
+        (&false.into(), &0.into())
+    );
 }

@@ -35,7 +35,7 @@ use std::{
     sync::{Once, OnceLock},
 };
 
-use clap::{ArgAction, ArgGroup};
+use clap::{ArgAction, ArgGroup, ValueEnum};
 use rope_cpu_kernels::Cpu;
 
 use super::{error::Error, note};
@@ -168,13 +168,25 @@ pub struct MemoryArgs {
     #[arg(value_parser = at_least_one)]
     pub batch_size: usize,
 
-    /// Show the memory that a run needs, and exit
-    #[arg(long)]
-    pub dry_run: bool,
+    /// Show the plan of a run and its memory, and exit
+    ///
+    /// --dry-run=json shows it as JSON: each value with its origin, and whether it fits.
+    #[arg(long, value_name = "FORM", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "text")]
+    pub dry_run: Option<Form>,
 
     /// Run even if memory seems insufficient
     #[arg(long)]
     pub no_memory_check: bool,
+}
+
+/// The form of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// Lines of text.
+    Text,
+    /// A JSON object.
+    Json,
 }
 
 /// The options of the threads and the instruction set.

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use super::{
-    args::{EngineArgs, MemoryArgs},
+    args::{EngineArgs, Form, MemoryArgs},
     environment,
     error::Error,
     flags, note, warn,
@@ -60,11 +60,15 @@ pub fn stops<'p>(
     plans: impl IntoIterator<Item = &'p Plan>,
     memory: &MemoryArgs,
 ) -> Result<bool, Error> {
-    let check = if memory.dry_run { show_and_stop } else { check };
     let mut plans = plans.into_iter().peekable();
     plans.peek().copied().into_iter().for_each(warn_of_settings);
-    plans.try_for_each(check)?;
-    Ok(memory.dry_run)
+    plans.try_for_each(|plan| {
+        if let Some(form) = memory.dry_run {
+            print(plan, form)?;
+        }
+        check(plan)
+    })?;
+    Ok(memory.dry_run.is_some())
 }
 
 /// Checks that a plan fits in memory, and warns of experts that do not.
@@ -80,17 +84,18 @@ fn check(plan: &Plan) -> Result<(), Error> {
     Ok(())
 }
 
-/// Prints the plan to stdout, for `--dry-run`, and checks it.
-///
-/// # Errors
-/// See [`check`]; the plan is printed before.
-fn show_and_stop(plan: &Plan) -> Result<(), Error> {
+/// Prints the plan to stdout, for `--dry-run`.
+fn print(plan: &Plan, form: Form) -> Result<(), Error> {
+    if form == Form::Json {
+        writeln!(std::io::stdout(), "{:#}", plan.json())?;
+        return Ok(());
+    }
     for plan in [plan].into_iter().chain(plan.draft.as_ref().map(|draft| &draft.plan)) {
         let shown = format!("{plan}\n{}", plan.rope);
         writeln!(std::io::stdout(), "{}", flags::with_flags(&shown))?;
         warn(&plan.rope);
     }
-    check(plan)
+    Ok(())
 }
 
 /// Prints a plan, and the warnings about its RoPE settings.

@@ -68,8 +68,8 @@ pub fn serve(
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     // Listens, and handles signals, before it loads the model.
     let listeners = match args.memory.dry_run {
-        true => Vec::new(),
-        false => runtime.block_on(listen(&args.listen))?,
+        Some(_) => Vec::new(),
+        None => runtime.block_on(listen(&args.listen))?,
     };
     let addresses: Result<Vec<_>, _> = listeners.iter().map(TcpListener::local_addr).collect();
     let addresses = addresses?;

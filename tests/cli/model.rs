@@ -74,13 +74,28 @@ fn contradictory_rope_options_are_errors() {
 #[test]
 fn a_dry_run_shows_the_plan_and_computes_nothing() {
     let Some(model) = smollm2() else { return };
-    let dry = |options: &[&str]| run(&[&["-m", &model, "--dry-run"], options].concat());
+    let dry = |options: &[&str]| {
+        run(&[
+            &["-m", &model][..],
+            &["--dry-run"][usize::from(options.contains(&"--dry-run=json"))..],
+            options,
+        ]
+        .concat())
+    };
     let plan = dry(&["-c", "16384", "-ctk", "q8_0", "-ctv", "f32"]);
     assert_eq!(plan.code, Some(0), "{}", plan.stderr);
     // 30 layers of 3 heads of 64 values: 34 bytes for 32 of them as q8_0, 128 as f32.
     for part in ["keys (q8_0) 95.6 MiB", "values (f32) 360.0 MiB", "context of 16384", "RoPE: "] {
         assert!(plan.stdout.contains(part), "{part}: {}", plan.stdout);
     }
+
+    // The same as JSON, with the origin of each value.
+    let json = dry(&["-c", "16384", "-ctk", "q8_0", "--dry-run=json", "--rope-scaling", "yarn"]);
+    let json: serde_json::Value = rope_cpu::json::parse(&json.stdout).unwrap();
+    assert_eq!(json["context"], serde_json::json!({"value": 16384, "origin": "--ctx 16384"}));
+    assert_eq!(json["memory"]["keys"], 30 * 3 * 2 * 34 * 16384);
+    assert_eq!(json["rope"]["values"]["factor"]["value"], 2.0);
+    assert_eq!(json["memory"]["fits"], true);
 
     let huge = dry(&["-c", "1000000000"]);
     assert_eq!(huge.code, Some(1));

@@ -2,7 +2,7 @@
 
 use std::{f64::consts::TAU, io::Write};
 
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
 use super::{
     Error, Method, ModelArgs, every_method,
@@ -17,7 +17,7 @@ use crate::cli::{
 use rope_cpu::{
     eval::rope::{Baseline, View, mean},
     model::{Model, Rotation},
-    rope::{Flags, Plan, Sourced, WindowRope},
+    rope::{Flags, WindowRope},
 };
 
 /// The options of `rope explain`.
@@ -224,7 +224,7 @@ impl Explained<'_> {
         let unlike = if planned > 0 { plan.unlike_llama_cpp(self.flags) } else { Vec::new() };
         let object = json!({
             "plan": plan.to_string(),
-            "values": values(plan),
+            "values": plan.values(),
             "warnings": plan.warnings,
             "method": plan.effective_scaling().name,
             "length": length,
@@ -250,27 +250,4 @@ impl Explained<'_> {
     fn others(&self) -> (Vec<View>, Vec<(Method, rope_cpu::rope::Error)>) {
         views(self.model, self.baseline, &every_method(), self.view.length)
     }
-}
-
-/// Returns the values that all rules have, each with its origin. The plan's line contains the
-/// values of its own rule.
-fn values(plan: &Plan) -> Json {
-    fn sourced<T: Clone + Into<Json>>(value: &Sourced<T>) -> Json {
-        json!({"value": value.value.clone().into(), "origin": value.origin.to_string()})
-    }
-    let policy = plan.policy.as_ref();
-    json!({
-        "factor": sourced(&plan.factor),
-        "base": sourced(&plan.base),
-        "base_trained": sourced(&plan.base_train),
-        "base_window": plan.window.as_ref().map(|window| sourced(&window.base)),
-        "n_rot": plan.n_rot,
-        "n_rot_window": plan.window.as_ref().map(|window| window.n_rot),
-        "attention_scale": sourced(&plan.attention_scale),
-        "log_n": plan.log_n.as_ref().map(sourced),
-        "policy": policy.map(|p| json!({"value": p.value.name(), "origin": p.origin.to_string()})),
-        "context_original": sourced(&plan.original_context),
-        "context_trained": sourced(&plan.context_train),
-        "context": sourced(&plan.context),
-    })
 }
