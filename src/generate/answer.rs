@@ -10,7 +10,7 @@ use crate::{
     tokenizer::{Stream, Tokenizer},
 };
 
-/// An answer that is being generated. Use it if [`generate`](super::generate()) does not fit, for
+/// An answer that is being generated. Use it if [`Scheduler`](crate::batch::Scheduler) does not fit, for
 /// example to choose some tokens yourself.
 ///
 /// You compute the logits of each token with a [`Session`](crate::model::Session), or with many
