@@ -1,6 +1,7 @@
 //! The program `rope-cpu`: a command line over the library `rope_cpu`.
 
 mod cli;
+mod numbers;
 mod server;
 
 use std::{env, process::ExitCode};

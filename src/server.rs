@@ -30,6 +30,7 @@ mod memory;
 mod native;
 mod ollama;
 mod openai;
+mod options;
 mod origins;
 mod owner;
 mod page;
@@ -62,8 +63,9 @@ use tokio::{
 };
 
 pub use adapters::scales_of;
-pub use app::{App, Longer, Options, Server};
+pub use app::{App, Longer, Server};
 pub use compiling::Compiling;
+pub use options::{Listen, Options, Requests};
 pub use slot_action::remove_incomplete;
 
 /// How often a stopping server checks whether answers are still being generated.
@@ -85,7 +87,7 @@ pub async fn serve(
     let mut served = JoinSet::new();
     let places = connections::places(&server.options);
     for listener in listeners {
-        let timeout = server.options.timeout;
+        let timeout = server.options.listen.timeout;
         let (router, places, draining) = (router.clone(), places.clone(), draining.clone());
         served.spawn(connections::serve(listener, router, places, timeout, draining));
     }

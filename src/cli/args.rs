@@ -5,7 +5,6 @@ mod comparison;
 mod constraint;
 mod hub;
 pub mod log;
-pub mod numbers;
 mod opening;
 pub mod parameters;
 mod rope;
@@ -20,11 +19,10 @@ pub use comparison::{ComparisonArgs, single_length};
 pub use constraint::ConstraintArgs;
 pub use hub::HubArgs;
 pub use log::LogArgs;
-pub use numbers::{at_least_one, up_to_limit};
 pub use opening::OpeningArgs;
 pub use rope::{RopeArgs, on_or_off};
 pub use sampling::SamplingArgs;
-pub use server::{ListenArgs, Reasoning, ServeArgs};
+pub use server::ServeArgs;
 pub use sparse::SparseArgs;
 pub use speculation::SpeculationArgs;
 pub use template::TemplateArgs;
@@ -39,6 +37,7 @@ use clap::{ArgAction, ArgGroup, ValueEnum};
 use rope_cpu_kernels::Cpu;
 
 use super::{error::Error, note};
+pub(crate) use crate::numbers::{self, at_least_one, up_to_limit};
 use rope_cpu::{
     gguf::Override,
     kv_cache::CacheType,

@@ -189,7 +189,7 @@ pub fn run(args: &Args) -> Result<ExitStatus, Error> {
     let (name, install) = args.agent.program();
     let program = which::which(name)
         .map_err(|_| Error::usage(format_args!("{name} is not installed: {install}")))?;
-    let key = serve.listen.keys()?.into_iter().next().unwrap_or(ANY_KEY.into());
+    let key = serve.keys()?.into_iter().next().unwrap_or(ANY_KEY.into());
     let (exited, stop) = oneshot::channel::<()>();
     let stopped = AtomicBool::new(false);
     thread::scope(|scope| {

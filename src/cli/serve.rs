@@ -11,12 +11,9 @@ use tokio::{net::TcpListener, runtime, sync::oneshot};
 
 pub use super::args::ServeArgs as Args;
 use super::{
-    args::{ListenArgs, Reasoning},
-    error::Error,
-    extension::Extension,
-    flags, load, note, resources, sampling, warn,
+    error::Error, extension::Extension, flags, load, note, resources, sampling, warn,
 };
-use crate::server::{self, App, Compiling, Longer, Server, remove_incomplete};
+use crate::server::{self, App, Compiling, Listen, Longer, Server, remove_incomplete};
 use rope_cpu::{
     chat::Template,
     model::{Model, Pooling},
@@ -25,9 +22,6 @@ use rope_cpu::{
     runtime::{self as opening, Drafts, Runtime, Scheduling, Sequences},
     sample::Settings,
 };
-
-/// The number of slots by default.
-const SLOTS: usize = 4;
 
 /// Runs the command, until SIGINT or SIGTERM.
 ///
@@ -63,8 +57,7 @@ pub fn serve(
 ) -> Result<(), Error> {
     args.sampling.applied_to(Settings::default()).check().map_err(Error::usage)?;
     let drafts = args.speculation.settings(args.requests.cache_disk.is_some())?;
-    let slots = usize::try_from(args.requests.parallel).ok().filter(|slots| *slots > 0);
-    let server = Arc::new(Server::new(args.options(slots.unwrap_or(SLOTS))?)?);
+    let server = Arc::new(Server::new(args.options()?)?);
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     // Listens, and handles signals, before it loads the model.
     let listeners = match args.memory.dry_run {
@@ -104,7 +97,7 @@ pub fn serve(
 }
 
 /// Listens on all addresses, with one port.
-async fn listen(args: &ListenArgs) -> Result<Vec<TcpListener>, Error> {
+async fn listen(args: &Listen) -> Result<Vec<TcpListener>, Error> {
     let mut listeners = Vec::new();
     let mut port = args.port;
     for host in &args.host {
@@ -123,14 +116,14 @@ async fn listen(args: &ListenArgs) -> Result<Vec<TcpListener>, Error> {
 fn load(args: &Args, drafts: Drafts, server: &Server) -> Result<Option<Runtime>, Error> {
     let model = load::adapted(&args.model, &args.adapters)?;
     let tokenizer = model.tokenizer().map_err(Error::usage)?;
-    let template = &args.requests.template;
+    let template = &args.template;
     let ranks = args.requests.reranking.then_some(Pooling::Rank);
     let pooling = args.requests.pooling.or(ranks).unwrap_or_else(|| Pooling::of(&model));
     model.require_pooling(pooling).map_err(Error::usage)?;
     let no_escape = false;
     let sampling =
         sampling::settings(&args.sampling, &args.model, no_escape, model.metadata(), tokenizer)?;
-    let slots = server.options.slots;
+    let slots = args.requests.slots();
     let all = args.requests.parallel > 0;
     let flags = Flags { context_shift: args.requests.context_shift, ..args.rope.flags() };
     let settings = opening::Settings {
@@ -153,7 +146,7 @@ fn load(args: &Args, drafts: Drafts, server: &Server) -> Result<Option<Runtime>,
     let cache = usize::try_from(cache);
     let cache = cache.map_or(usize::MAX, |mebibytes| mebibytes.saturating_mul(1 << 20));
     let context = plan.context.value;
-    if let Some(folder) = &server.options.slot_folder {
+    if let Some(folder) = &args.listen.slot_save_path {
         remove_incomplete(folder);
     }
     let on_disk = args.requests.cache_disk.as_ref();
@@ -166,18 +159,18 @@ fn load(args: &Args, drafts: Drafts, server: &Server) -> Result<Option<Runtime>,
     }
     let scheduling = Scheduling {
         slots,
-        step_max: server.options.step_max,
+        step_max: Duration::from_millis(args.requests.step_time),
         cache_bytes: cache,
         disk: on_disk.map(|folder| (folder.clone(), args.requests.cache_disk_limit << 20)),
         moved_min: Some(args.requests.cache_reuse).filter(|tokens| *tokens > 0),
-        quotes: server.options.logs_prompts,
+        quotes: args.log.log_prompts,
     };
     let reserved = plan.reserve(&model);
     let runtime = Runtime::start(model.clone(), plan.clone(), scheduling, reserved)?;
     if let Some(reason) = runtime.unused_files() {
         note(format_args!("note: --cache-disk: not used: {reason}"));
     }
-    let extension = Extension::new(&plan, &model, &settings.rope, server.options.predict_max);
+    let extension = Extension::new(&plan, &model, &settings.rope, args.requests.predict);
     let file = model.path().file_name().map(|name| name.to_string_lossy().into_owned());
     server.loaded(App {
         options: server.options.clone(),
@@ -185,7 +178,8 @@ fn load(args: &Args, drafts: Drafts, server: &Server) -> Result<Option<Runtime>,
         template,
         vocabulary: OnceLock::new(),
         pooling,
-        alias: server.options.aliases.first().cloned().or(file).unwrap_or_default(),
+        // As in llama-server, the first one in alphabetical order.
+        alias: args.listen.alias.iter().min().cloned().or(file).unwrap_or_default(),
         sampling,
         scales: Mutex::new(server::scales_of(&model)),
         context,
@@ -204,7 +198,7 @@ fn load(args: &Args, drafts: Drafts, server: &Server) -> Result<Option<Runtime>,
             let proposal = extension.for_prompt(tokens);
             Longer { text: proposal.to_string(), options: proposal.options }
         }),
-        fingerprint: server.options.slot_folder.as_ref().map(|_| model.fingerprint()),
+        fingerprint: args.listen.slot_save_path.as_ref().map(|_| model.fingerprint()),
         loaded: SystemTime::now(),
         scheduler: runtime.handle().clone(),
         latency: Arc::default(),
@@ -219,10 +213,9 @@ fn load(args: &Args, drafts: Drafts, server: &Server) -> Result<Option<Runtime>,
 /// Passes whether the model reasons to the template, unless --chat-template-kwargs does. It is
 /// always passed, as in llama-server, since some templates do not reason without it.
 fn with_reasoning(template: Template, args: &Args) -> Result<Template, Error> {
-    let reasoning = args.requests.reasoning != Reasoning::Off;
-    let reasoning = format!(r#"{{"enable_thinking": {reasoning}}}"#);
+    let reasoning = format!(r#"{{"enable_thinking": {}}}"#, args.requests.reasons());
     let template = template.arguments(&reasoning).map_err(Error::usage)?;
-    match &args.requests.template.chat_template_kwargs {
+    match &args.template.chat_template_kwargs {
         // Later ones take precedence.
         Some(arguments) => template.arguments(arguments).map_err(Error::usage),
         None => Ok(template),

@@ -2,9 +2,8 @@
 
 use std::{
     io,
-    path::PathBuf,
     sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicBool},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use axum::{extract::FromRequestParts, http::request::Parts};
@@ -32,6 +31,7 @@ use super::{
     latency::Latency,
     log::Record,
     memory::{self, Held, Memory},
+    options::Options,
     owner::Owner,
     parameters::Parameters,
     slot_action::{SlotAction, SlotResult},
@@ -41,63 +41,6 @@ use super::{
 
 /// The maximum number of biases in all answers of a request: more than the largest vocabulary.
 const BIASES_MAX: usize = 1 << 18;
-
-/// Settings of a server that do not depend on the model.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// API keys; empty if requests need no key.
-    pub keys: Vec<String>,
-    /// Whether requests with different keys share cached tokens and slots.
-    pub shares_cache: bool,
-    /// Host names that requests may be addressed to, besides addresses and localhost.
-    pub hosts: Vec<String>,
-    /// Origins of web pages that may send requests, or `*`.
-    pub origins: Vec<String>,
-    /// The number of slots.
-    pub slots: usize,
-    /// Maximum time of a step while answers are generated.
-    pub step_max: Duration,
-    /// Maximum requests waiting for a slot.
-    pub queue_max: usize,
-    /// Maximum time for a request to arrive, and for a client to read nothing of an answer.
-    pub timeout: Duration,
-    /// Time after which a silent stream sends a keep-alive; `None` for never.
-    pub keep_alive: Option<Duration>,
-    /// Maximum size of a body in bytes; `None` derives it from the context.
-    pub body_max: Option<usize>,
-    /// Default of the maximum tokens of an answer; `None` for no limit except the context.
-    pub predict_max: Option<usize>,
-    /// Folder of saved slots.
-    pub slot_folder: Option<PathBuf>,
-    /// Whether the state of slots is shown.
-    pub shows_slots: bool,
-    /// Whether metrics are shown.
-    pub shows_metrics: bool,
-    /// Whether there is a web page.
-    pub shows_page: bool,
-    /// Whether the model may reason before it answers.
-    pub reasoning: bool,
-    /// Default of the maximum tokens of reasoning; `None` for no limit.
-    pub reasoning_max: Option<usize>,
-    /// Names of the model.
-    pub aliases: Vec<String>,
-    /// Words that describe the model to clients.
-    pub tags: Vec<String>,
-    /// Whether answers in OpenAI's form also contain llama-server's form.
-    pub verbose: bool,
-    /// Default of `reasoning_format` in requests.
-    pub reasoning_format: String,
-    /// Whether tool calls and reasoning stay in the text.
-    pub skips_parsing: bool,
-    /// Default normalization of embeddings.
-    pub normalization: i64,
-    /// Whether parts of prompts that change at each request are kept.
-    pub keeps_volatile: bool,
-    /// Whether lines of first messages that change at each request are moved to the last one.
-    pub moves_volatile: bool,
-    /// Whether prompts are written to the log.
-    pub logs_prompts: bool,
-}
 
 /// Options with which a prompt fits that is longer than the context.
 #[derive(Clone, Debug)]
@@ -148,7 +91,7 @@ impl Server {
 
     /// Returns the maximum size of a body in bytes.
     pub fn body_max(&self) -> usize {
-        body::largest(self.options.body_max, self.context())
+        body::largest(self.options.listen.body_max, self.context())
     }
 
     /// Returns the maximum memory of all requests in bytes.
@@ -309,8 +252,12 @@ impl App {
         let tokens = prompts.iter().map(Vec::len).fold(0, usize::saturating_add);
         let mut held = self.hold();
         held.add(tokens.saturating_mul(2 * size_of::<Token>()))?;
-        let (updates, replies) =
-            Updates::new(prompts.len(), self.latency.clone(), self.options.keep_alive, held);
+        let (updates, replies) = Updates::new(
+            prompts.len(),
+            self.latency.clone(),
+            self.options.listen.sse_ping_interval,
+            held,
+        );
         let listener = |rendered: &Arc<Rendered>| {
             Listener::new(rendered.clone(), self.model.clone(), self.echoes.clone())
         };
@@ -349,7 +296,7 @@ impl App {
             };
             (request, reply)
         });
-        self.scheduler.submit(requests.collect(), self.options.queue_max.max(1))?;
+        self.scheduler.submit(requests.collect(), self.options.requests.max_queue)?;
         Ok(updates)
     }
 
@@ -387,7 +334,7 @@ impl App {
 
     /// Returns a reservation of memory without bytes.
     pub fn hold(&self) -> Held {
-        let body_max = body::largest(self.options.body_max, self.context);
+        let body_max = body::largest(self.options.listen.body_max, self.context);
         self.requests_memory.hold(memory::largest(body_max))
     }
 

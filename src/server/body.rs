@@ -44,7 +44,7 @@ pub async fn read(
     next: Next,
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
-    let timeout = server.options.timeout;
+    let timeout = server.options.listen.timeout;
     let mut held = server.memory.hold(server.memory_max());
     let body = tokio::time::timeout(timeout, collect(&server, body, &mut held)).await;
     let body = body.map_err(|_| ApiError::late(timeout))??;

@@ -185,7 +185,7 @@ impl ChatRequest {
             false => app.tokenizer()?.encode_chat(&rendered.answer.text),
         };
         grammars::limit(&mut parameters.limits, &rendered.answer, given, app)?;
-        let rendered = (!app.options.skips_parsing).then(|| Arc::new(rendered));
+        let rendered = (!app.options.listen.skip_chat_parsing).then(|| Arc::new(rendered));
         parameters.conversation = rendered.clone();
         Ok(Request { prompt, parameters, rendered })
     }
@@ -217,11 +217,11 @@ impl ChatRequest {
         }
         let mut messages: Vec<_> = turns.into_iter().map(Turn::into_message).collect();
         messages.iter_mut().for_each(echoes::space);
-        if !app.options.keeps_volatile {
+        if !app.options.requests.keep_volatile {
             volatile::remove(&mut messages);
         }
         let mut changed = app.changing.watch(&messages);
-        if app.options.moves_volatile {
+        if app.options.requests.move_volatile {
             app.changing.shift(&mut messages);
             changed = None;
         }
@@ -229,10 +229,11 @@ impl ChatRequest {
             let expected = format!("a list of at most {TOOLS_MAX} tools, not {}", tools.len());
             return Err(ApiError::field("tools", expected));
         }
-        let format = ReasoningFormat::of_name(&app.options.reasoning_format);
+        let format = ReasoningFormat::of_name(&app.options.listen.reasoning_format);
         let separates = fields.reasoning_format.or(format).is_none_or(|format| format.is_separate);
         let reasoning_max = fields.reasoning_budget_tokens.or(fields.thinking_budget_tokens);
-        let reasoning_max = reasoning_max.and_then(Limit::count).or(app.options.reasoning_max);
+        let reasoning_max =
+            reasoning_max.and_then(Limit::count).or(app.options.requests.reasoning_budget);
         let is_parallel = fields.parallel_tool_calls.unwrap_or(false);
         let tools = Tools::new(tools, choice, is_parallel).map_err(ApiError::invalid)?;
         let ends_open = begun.is_some() || fields.add_generation_prompt.unwrap_or(true);
@@ -247,7 +248,7 @@ impl ChatRequest {
             tools,
             opens: ends_open,
             begun: begun.as_deref(),
-            thinks: app.options.reasoning && reasons,
+            thinks: app.options.requests.reasons() && reasons,
             separates,
             reasoning_max,
         };

@@ -23,7 +23,7 @@ use tokio::{
 };
 
 use self::timed::Timed;
-use super::app::Options;
+use super::options::Options;
 
 /// Delay before a failed `accept` is retried: closed connections may have freed file descriptors by
 /// then.
@@ -85,7 +85,8 @@ pub async fn serve(
 
 /// Returns one permit for each allowed connection.
 pub fn places(options: &Options) -> Arc<Semaphore> {
-    let most = options.queue_max.saturating_add(options.slots).saturating_add(OTHERS_MAX);
+    let (running, waiting) = (options.requests.slots(), options.requests.max_queue);
+    let most = waiting.saturating_add(running).saturating_add(OTHERS_MAX);
     Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)))
 }
 

@@ -154,7 +154,7 @@ pub async fn embed(
     let dimensions = fields.dimensions.as_ref().map(|wanted| whole(wanted, 1, length));
     let dimensions = dimensions.transpose().map_err(|failure| failure.within("dimensions"))?;
     let normalization = fields.embd_normalize.clone();
-    let normalization = normalization.unwrap_or_else(|| app.options.normalization.into());
+    let normalization = normalization.unwrap_or_else(|| app.options.listen.embd_normalize.into());
     let normalizes = match whole_number(&normalization) {
         Some(-1) => false,
         Some(2) => app.pooling != Pooling::None,

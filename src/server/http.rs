@@ -19,11 +19,13 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 use super::{
     anthropic,
-    app::{Loaded, Options, Server},
+    app::{Loaded, Server},
     body, embeddings,
     error::ApiError,
     log::{REQUEST_ID, log},
-    native, ollama, openai, origins,
+    native, ollama, openai,
+    options::Options,
+    origins,
     owner::Owner,
     page, pdf, rerank, work,
 };
@@ -35,7 +37,7 @@ const PUBLIC: [&str; 5] = ["/health", "/v1/health", "/livez", "/readyz", "/"];
 
 /// Returns all routes, with the checks before them.
 pub fn router(server: Arc<Server>) -> Router {
-    let permitted_origins = server.options.origins.clone();
+    let permitted_origins = server.options.listen.cors_origins.clone();
     let permitted = move |origin: &HeaderValue, _: &Parts| {
         origin.to_str().is_ok_and(|origin| origins::permitted(origin, &permitted_origins))
     };
@@ -128,7 +130,7 @@ async fn check(
 ) -> Result<Response, ApiError> {
     let path = request.uri().path();
     let headers = request.headers();
-    if !host_permitted(host(headers)?, &server.options.hosts) {
+    if !host_permitted(host(headers)?, &server.options.listen.allowed_hosts) {
         return Err(ApiError::forbidden(match name(host(headers)?) {
             Some(name) => format!(
                 "the Host header names {name}, another host: start the server with --allowed-hosts \
@@ -138,7 +140,7 @@ async fn check(
         }));
     }
     let public = PUBLIC.contains(&path) || path.starts_with(page::FOLDER);
-    origins::check(request.method(), headers, public, &server.options.origins)?;
+    origins::check(request.method(), headers, public, &server.options.listen.cors_origins)?;
     let owner = owner(headers, &server.options);
     if !public && owner.is_none() {
         return Err(ApiError::unauthorized());
@@ -215,6 +217,6 @@ fn owner(headers: &HeaderMap, options: &Options) -> Option<Owner> {
         found.conditional_assign(&index, key.as_bytes().ct_eq(given));
     }
     let key = keys.get(usize::try_from(found).ok()?)?;
-    let is_shared = options.shares_cache || keys.iter().all(|other| other == key);
+    let is_shared = options.requests.share_cache || keys.iter().all(|other| other == key);
     Some(if is_shared { Owner::default() } else { Owner::of_key(key) })
 }

@@ -106,7 +106,7 @@ async fn file(
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    if !server.options.shows_page {
+    if server.options.listen.no_ui {
         return Err(ApiError::not_found("the server was started without its web page"));
     }
     let found = FILES.iter().find(|file| file.name == name);

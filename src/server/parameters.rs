@@ -136,13 +136,13 @@ impl Parameters {
         Ok(Parameters {
             sampling: sampling::settings(shared, &app.sampling, app.tokenizer()?)?,
             limits: Limits {
-                tokens_max: tokens_max.and_then(Whole::count).or(app.options.predict_max),
+                tokens_max: tokens_max.and_then(Whole::count).or(app.options.requests.predict),
                 stops: Stops::new(shared.stop.0.clone()),
                 ignore_end: shared.ignore_eos.unwrap_or(false),
                 show_special: false,
                 ..Limits::default()
             },
-            slot: slot(shared, app.options.slots)?,
+            slot: slot(shared, app.options.requests.slots())?,
             reuse: shared.cache_prompt.unwrap_or(true),
             drafts_max: shared.drafts_max.and_then(Whole::count),
             probabilities: top.map(|top| Wanted {

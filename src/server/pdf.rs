@@ -53,7 +53,7 @@ pub fn routes() -> Router<Arc<Server>> {
 }
 
 async fn pdf(State(server): State<Arc<Server>>, body: Bytes) -> Result<Json<Value>, ApiError> {
-    if !server.options.shows_page {
+    if server.options.listen.no_ui {
         return Err(ApiError::not_found("the server was started without its web page"));
     }
     let request: Pdf = parse(&body)?;

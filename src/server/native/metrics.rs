@@ -11,7 +11,7 @@ use crate::server::{app::Loaded, error::ApiError};
 
 /// Answers `GET /metrics`.
 pub async fn metrics(Loaded(app): Loaded) -> Result<Response, ApiError> {
-    if !app.options.shows_metrics {
+    if !app.options.listen.metrics {
         return Err(ApiError::unsupported("start the server with --metrics to see its metrics"));
     }
     let state = app.scheduler.status().state();
@@ -56,7 +56,7 @@ pub async fn metrics(Loaded(app): Loaded) -> Result<Response, ApiError> {
             "Busy slots per step.",
             state.slot_steps as f64 / state.steps.max(1) as f64,
         ),
-        ("requests_deferred_max", "Requests that may wait.", app.options.queue_max as f64),
+        ("requests_deferred_max", "Requests that may wait.", app.options.requests.max_queue as f64),
         ("slots", "Requests answered at a time.", state.slots.len() as f64),
         ("kv_cache_bytes", "Bytes of keys and values in use.", state.cache_bytes as f64),
         ("kv_pages", "Pages of keys and values in use.", state.pages as f64),

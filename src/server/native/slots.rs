@@ -25,7 +25,7 @@ pub async fn slots(
     Loaded(app): Loaded,
     Query(query): Query<HashMap<String, String>>,
 ) -> Result<Json<Value>, ApiError> {
-    if !app.options.shows_slots {
+    if app.options.listen.no_slots {
         return Err(ApiError::unsupported("start the server with --slots to see its slots"));
     }
     let state = app.scheduler.status().state();
@@ -101,7 +101,7 @@ crate::object! {
 
 /// Returns the name of the file in the folder of saved slots, with its path.
 fn file(app: &App, File { filename }: File) -> Result<(String, PathBuf), ApiError> {
-    let folder = app.options.slot_folder.as_ref().ok_or_else(without_folder)?;
+    let folder = app.options.listen.slot_save_path.as_ref().ok_or_else(without_folder)?;
     let name = filename.as_deref().unwrap_or_default();
     let plain = !name.is_empty()
         && !name.starts_with('.')

@@ -35,7 +35,7 @@ pub async fn chat(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError
     let report = fields.report.clone();
     let streams = fields.chat.shared.stream.unwrap_or(false);
     let reports_usage = StreamOptions::reports_usage(fields.stream_options.as_ref());
-    let is_verbose = fields.verbose.unwrap_or(app.options.verbose);
+    let is_verbose = fields.verbose.unwrap_or(app.options.listen.verbose);
     let calls = Calls { custom: fields.custom_tools(), of_functions: !fields.functions.is_empty() };
     let count = fields.n.and_then(Whole::count).unwrap_or(1);
     let probabilities = match (fields.logprobs.unwrap_or(false), fields.top_logprobs) {

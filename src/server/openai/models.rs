@@ -16,7 +16,7 @@ pub async fn models(Loaded(app): Loaded) -> Result<Json<Value>, ApiError> {
 
 /// Answers `GET /v1/models/{id}`. An id may have slashes, as `org/name`.
 pub async fn model(Loaded(app): Loaded, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
-    if id != app.alias && !app.options.aliases.contains(&id) {
+    if id != app.alias && !app.options.listen.alias.contains(&id) {
         let alias = &app.alias;
         return Err(ApiError::not_found(format_args!(
             "the model {id:?} does not exist: this server has {alias:?}"
@@ -32,8 +32,8 @@ fn entry(app: &App) -> Value {
         "object": "model",
         "created": app.created(),
         "owned_by": "rope-cpu",
-        "aliases": app.options.aliases,
-        "tags": app.options.tags,
+        "aliases": app.options.listen.aliases(),
+        "tags": app.options.listen.tags,
         "meta": {
             "n_vocab": config.vocabulary,
             "n_ctx": app.context,

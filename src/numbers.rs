@@ -1,6 +1,6 @@
 //! Parsers of whole numbers such as `4096` and `4k`.
 
-use std::num::IntErrorKind;
+use std::{num::IntErrorKind, time::Duration};
 
 /// The largest number of tokens: above the context of any model, and small enough that sizes do not
 /// overflow.
@@ -118,6 +118,27 @@ pub fn between<T: TryFrom<i64>>(
         let number = number.and_then(|number| T::try_from(number).ok());
         number.ok_or_else(|| format!("must be a whole number from {least} to {most}"))
     }
+}
+
+/// A maximum number of tokens; `None` for no limit.
+pub type Limit = Option<usize>;
+
+/// Parses a limit; -1 is none.
+///
+/// # Errors
+/// If `text` is not a number, or out of range.
+pub fn limit(text: &str) -> Result<Limit, String> {
+    Ok(usize::try_from(from(-1)(text)?).ok())
+}
+
+/// Returns a parser of seconds from `least` to `most`, for clap.
+pub fn seconds(least: i64, most: i64) -> impl Fn(&str) -> Result<Duration, String> + Clone {
+    move |text| between(least, most)(text).map(Duration::from_secs)
+}
+
+/// Returns a parser of MiB from `least` to `most` as bytes, for clap.
+pub fn mebibytes(least: i64, most: i64) -> impl Fn(&str) -> Result<usize, String> + Clone {
+    move |text| Ok(between::<usize>(least, most)(text)? << 20)
 }
 
 #[cfg(test)]
