@@ -83,15 +83,15 @@ pub fn reserve(
 
 /// Returns the memory of an answer to a prompt of `tokens` tokens, without its text.
 fn bytes(tokens: usize, app: &App, parameters: &Parameters) -> usize {
-    if let Some(pooling) = parameters.pooling {
+    if let Some(pooling) = parameters.request.pooling {
         let count = if pooling == Pooling::None { tokens } else { 1 };
         let numbers = size_of::<f32>() * app.model.config().embedding;
         return count.saturating_mul(size_of::<Vec<f32>>() + numbers);
     }
-    let Some(wanted) = parameters.probabilities else { return 0 };
+    let Some(wanted) = parameters.request.probabilities else { return 0 };
     // A context shift has no end, so its tokens are counted when they arrive.
     let room = if app.plan.shifts { app.capacity } else { app.capacity.saturating_sub(tokens) };
-    let generated = parameters.limits.tokens_max.map_or(room, |max| max.min(room));
+    let generated = parameters.request.limits.tokens_max.map_or(room, |max| max.min(room));
     let reported = generated.saturating_add(if wanted.of_prompt { tokens } else { 0 });
     reported.saturating_mul(probabilities_bytes(wanted.top))
 }

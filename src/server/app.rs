@@ -12,7 +12,7 @@ use rope_cpu::{
     batch::{Handle, Outcome, Request, Scales},
     chat::Template,
     constraint::{self, Vocabulary},
-    generate::{self, Limits},
+    generate,
     model::{Model, Pooling, memory::Need},
     rope::Plan,
     sample::Settings,
@@ -223,12 +223,13 @@ impl App {
         prompts: Vec<Vec<Token>>,
         parameters: &Parameters,
     ) -> Result<Updates, ApiError> {
+        let Parameters { request, conversation } = parameters;
         for prompt in &prompts {
             if prompt.is_empty() {
                 return Err(ApiError::invalid(generate::Error::PromptEmpty));
             }
             // Leave room for at least one token of an answer.
-            let answer = usize::from(parameters.pooling.is_none());
+            let answer = usize::from(request.pooling.is_none());
             if prompt.len().saturating_add(answer) > self.capacity {
                 return Err(self.context_exceeded(prompt.len()));
             }
@@ -242,7 +243,7 @@ impl App {
             prompts.iter().for_each(|prompt| record.prompt(|| text(prompt)));
         }
         // Each answer has a list of its own.
-        let given = parameters.sampling.logit_bias.len() - self.sampling.logit_bias.len();
+        let given = request.sampling.logit_bias.len() - self.sampling.logit_bias.len();
         let biases = given.saturating_mul(prompts.len());
         if biases > BIASES_MAX {
             let expected = format!("at most {BIASES_MAX} biases in all answers, not {biases}");
@@ -261,39 +262,12 @@ impl App {
         let listener = |rendered: &Arc<Rendered>| {
             Listener::new(rendered.clone(), self.model.clone(), self.echoes.clone())
         };
-        let updates = updates.heard_by(parameters.conversation.as_ref().map(listener));
+        let updates = updates.heard_by(conversation.as_ref().map(listener));
         let requests = prompts.into_iter().zip(replies).zip(0..).map(|((prompt, reply), index)| {
-            let Parameters {
-                sampling,
-                limits,
-                slot,
-                reuse,
-                drafts_max,
-                probabilities,
-                pooling,
-                adapter_scales,
-                time_max,
-                conversation: _,
-            } = parameters.clone();
-            let request = Request {
-                prompt,
-                sampling: Settings {
-                    // Makes answers to the same prompt differ.
-                    seed: sampling.seed.map(|seed| seed.wrapping_add(index)),
-                    ..sampling
-                },
-                limits: Limits { time_max, ..limits },
-                slot,
-                reuse,
-                drafts_max,
-                probabilities,
-                pooling,
-                adapter_scales: Some(adapter_scales),
-                owner: Owner::current().0,
-                keep: None,
-                retain_from: None,
-                inexact: false,
-            };
+            let owner = Owner::current().0;
+            let mut request = Request { prompt, owner, ..request.clone() };
+            // Makes answers to the same prompt differ.
+            request.sampling.seed = request.sampling.seed.map(|seed| seed.wrapping_add(index));
             (request, reply)
         });
         self.scheduler.submit(requests.collect(), self.options.requests.max_queue)?;

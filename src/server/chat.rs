@@ -180,11 +180,11 @@ impl ChatRequest {
         let given = self.given();
         let given = grammars::one(&given)?;
         let rendered = self.render(app)?;
-        let prompt = match parameters.reuse {
+        let prompt = match parameters.request.reuse {
             true => rendered.tokens(app)?,
             false => app.tokenizer()?.encode_chat(&rendered.answer.text),
         };
-        grammars::limit(&mut parameters.limits, &rendered.answer, given, app)?;
+        grammars::limit(&mut parameters.request.limits, &rendered.answer, given, app)?;
         let rendered = (!app.options.listen.skip_chat_parsing).then(|| Arc::new(rendered));
         parameters.conversation = rendered.clone();
         Ok(Request { prompt, parameters, rendered })

@@ -183,12 +183,11 @@ pub async fn embed(
 /// # Errors
 /// If a field is of the wrong type.
 pub fn parameters(app: &App, shared: &Shared) -> Result<Parameters, ApiError> {
-    Ok(Parameters {
-        reuse: false,
-        pooling: Some(app.pooling),
-        adapter_scales: adapters::of_request(shared, app)?,
-        ..Parameters::new(&Shared::default(), None, app)?
-    })
+    let mut parameters = Parameters::new(&Shared::default(), None, app)?;
+    parameters.request.reuse = false;
+    parameters.request.pooling = Some(app.pooling);
+    parameters.request.adapter_scales = Some(adapters::of_request(shared, app)?);
+    Ok(parameters)
 }
 
 /// Returns the tokens of each text.

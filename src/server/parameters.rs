@@ -3,10 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use rope_cpu::{
-    batch::{Scales, Wanted},
+    batch::{Request, Wanted},
     generate::{Limits, Stops, speculation::DRAFTS_MAX},
-    model::Pooling,
-    sample::Settings,
 };
 use serde::de::MapAccess;
 use serde_json::Value;
@@ -102,24 +100,8 @@ impl Shared {
 /// The parameters of an answer.
 #[derive(Clone, Debug)]
 pub struct Parameters {
-    /// The sampler's settings.
-    pub sampling: Settings,
-    /// The limits of the answer.
-    pub limits: Limits,
-    /// The slot to use; `None` for any.
-    pub slot: Option<usize>,
-    /// Whether cached tokens are reused.
-    pub reuse: bool,
-    /// Maximum drafts in a pass; `None` for as many as save time.
-    pub drafts_max: Option<usize>,
-    /// The probabilities that are reported with each token.
-    pub probabilities: Option<Wanted>,
-    /// Pooling, if only the embedding of the text is computed.
-    pub pooling: Option<Pooling>,
-    /// The scale of each adapter.
-    pub adapter_scales: Scales,
-    /// Maximum time for generation.
-    pub time_max: Option<Duration>,
+    /// The request to the scheduler, without its prompt and owner.
+    pub request: Request,
     /// The conversation to answer, if its answer is remembered.
     pub conversation: Option<Arc<Rendered>>,
 }
@@ -131,18 +113,19 @@ impl Parameters {
     /// # Errors
     /// If a value is out of range.
     pub fn new(shared: &Shared, tokens_max: Option<Limit>, app: &App) -> Result<Self, ApiError> {
+        let options = &app.options.requests;
         let time_max = shared.t_max_predict_ms.and_then(|time| u64::try_from(time.0).ok());
         let top = shared.n_probs.and_then(Whole::count).filter(|top| *top > 0);
-        Ok(Parameters {
+        let request = Request {
             sampling: sampling::settings(shared, &app.sampling, app.tokenizer()?)?,
             limits: Limits {
-                tokens_max: tokens_max.and_then(Whole::count).or(app.options.requests.predict),
+                tokens_max: tokens_max.and_then(Whole::count).or(options.predict),
+                time_max: time_max.filter(|time| *time > 0).map(Duration::from_millis),
                 stops: Stops::new(shared.stop.0.clone()),
                 ignore_end: shared.ignore_eos.unwrap_or(false),
-                show_special: false,
                 ..Limits::default()
             },
-            slot: slot(shared, app.options.requests.slots())?,
+            slot: slot(shared, options.slots())?,
             reuse: shared.cache_prompt.unwrap_or(true),
             drafts_max: shared.drafts_max.and_then(Whole::count),
             probabilities: top.map(|top| Wanted {
@@ -151,11 +134,10 @@ impl Parameters {
                 of_prompt: false,
                 of_end: false,
             }),
-            pooling: None,
-            adapter_scales: adapters::of_request(shared, app)?,
-            time_max: time_max.filter(|time| *time > 0).map(Duration::from_millis),
-            conversation: None,
-        })
+            adapter_scales: Some(adapters::of_request(shared, app)?),
+            ..Request::new(Vec::new())
+        };
+        Ok(Parameters { request, conversation: None })
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{body::Bytes, response::Response};
 use rope_cpu::{
-    batch::{Generated, Outcome, Update},
+    batch::{Generated, Outcome, Request, Update},
     {Token, generate::End, sample::Probabilities, settings::Value as SettingValue},
 };
 use serde_json::{Map, Value, json};
@@ -68,7 +68,7 @@ pub async fn complete(
     let prompts = copies(if n_cmpl.is_some() { "n_cmpl" } else { "n" }, prompts, count)?;
     let tokens_max = shared.n_predict.or(shared.max_tokens);
     let mut parameters = Parameters::new(shared, tokens_max, &app)?;
-    parameters.limits.constraint = grammars::of_given(&shared.given(), &app)?;
+    parameters.request.limits.constraint = grammars::of_given(&shared.given(), &app)?;
     let form = Completion::new(report, &parameters, prompts.clone(), app.clone())?;
     let count = prompts.len();
     if shared.stream.unwrap_or(false) {
@@ -263,7 +263,7 @@ pub fn generation_settings(
     parameters: &Parameters,
     app: &App,
 ) -> Result<Map<String, Value>, ApiError> {
-    let Parameters { sampling, limits, probabilities, .. } = parameters;
+    let Request { sampling, limits, probabilities, adapter_scales, .. } = &parameters.request;
     let mut settings = Map::new();
     for setting in rope_cpu::sample::settings() {
         // llama-server's names here are temperature and typical_p.
@@ -288,7 +288,8 @@ pub fn generation_settings(
     settings.insert("stop".into(), json!(limits.stops.texts()));
     settings.insert("ignore_eos".into(), limits.ignore_end.into());
     settings.insert("n_probs".into(), probabilities.map_or(0, |wanted| wanted.top).into());
-    settings.insert("lora".into(), adapters::to_json(&parameters.adapter_scales));
+    settings
+        .insert("lora".into(), adapters::to_json(adapter_scales.as_deref().unwrap_or_default()));
     let samplers: Vec<_> = sampling.samplers.iter().map(|kind| kind.name).collect();
     settings.insert("samplers".into(), json!(samplers));
     let ends: Vec<Token> = match limits.ignore_end {

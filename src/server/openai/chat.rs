@@ -49,7 +49,8 @@ pub async fn chat(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError
         (false, None) => None,
     };
     let mut request = fields.into_request()?.prepare(&app)?;
-    request.parameters.probabilities = probabilities.or(request.parameters.probabilities);
+    let answer = &mut request.parameters.request;
+    answer.probabilities = probabilities.or(answer.probabilities);
     let prompts = copies("n", vec![std::mem::take(&mut request.prompt)], count)?;
     let form = Chat {
         id: identifier("chatcmpl-"),

@@ -75,25 +75,25 @@ pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, A
     let prompts = copies(if tried > wanted { "best_of" } else { "n" }, prompts, tried)?;
     let tokens_max = shared.max_tokens.or(shared.n_predict);
     let mut parameters = Parameters::new(shared, tokens_max, &app)?;
-    parameters.limits.constraint = grammars::of_given(&shared.given(), &app)?;
+    parameters.request.limits.constraint = grammars::of_given(&shared.given(), &app)?;
     let echo = fields.echo.unwrap_or(false);
     if let Some(top) = fields.logprobs.and_then(Whole::count) {
-        parameters.probabilities =
+        parameters.request.probabilities =
             Some(Wanted { top, after_sampling: false, of_prompt: false, of_end: false });
     }
-    if let Some(probabilities) = parameters.probabilities.as_mut().filter(|_| echo) {
+    if let Some(probabilities) = parameters.request.probabilities.as_mut().filter(|_| echo) {
         if probabilities.after_sampling {
             return Err(ApiError::field("echo", "false with \"post_sampling_probs\""));
         }
         (probabilities.of_prompt, probabilities.of_end) = (true, true);
     }
-    let wants_logprobs = parameters.probabilities.is_some();
+    let wants_logprobs = parameters.request.probabilities.is_some();
     if tried > wanted {
         if streams {
             return Err(ApiError::field("best_of", "equal to \"n\" in a stream"));
         }
         let for_choice = Wanted { top: 0, after_sampling: false, of_prompt: false, of_end: true };
-        parameters.probabilities.get_or_insert(for_choice).of_end = true;
+        parameters.request.probabilities.get_or_insert(for_choice).of_end = true;
     }
     let mut form = Completions {
         id: identifier("cmpl-"),
