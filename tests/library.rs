@@ -6,6 +6,7 @@ mod generate;
 mod gguf;
 mod model;
 mod public_api;
+mod python_settings;
 mod rope;
 mod runtime;
 mod sample;

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self, TypeAlias, Unpack
 
-    from .options import AnswerOptions, OpenOptions, Rope, RopeOptions
+    from .options import AnswerOptions, OpenOptions, Rope
     from .rope import Plan
+    from .settings import RopeOptions
 
 #: A text, which may be in UTF-8, or its tokens.
 Prompt: TypeAlias = Union[str, bytes, Sequence[int]]

@@ -7,55 +7,16 @@ import json
 import numbers
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from . import _native
+from .settings import RopeOptions, SamplingOptions
 
 if TYPE_CHECKING:
     from typing_extensions import TypeAlias
 
 #: A RoPE method: its name, its name with settings (`"yarn:4"`), or settings with `"method"`.
 Rope: TypeAlias = Union[str, Mapping[str, Any]]
-
-
-class RopeOptions(TypedDict, total=False):
-    """The RoPE settings of the command line. `rope_cpu.rope.settings()` describes them."""
-
-    rope_scaling: str
-    rope_scale: float
-    rope_freq_scale: float
-    rope_freq_base: float
-    rope_log_n: bool
-    rope_policy: str
-    rope_step: int
-    attention_sinks: int
-    clex_activation: str
-    clex_step: float
-    clex_weights: str | os.PathLike[str]
-    dprope_dims: int
-    dprope_direction: str
-    dprope_intervals: int
-    dprope_threshold: float
-    dynamic_target: str
-    dynamic_variant: str
-    grp_attn_n: int
-    grp_attn_w: int
-    llama3_high_freq_factor: float
-    llama3_low_freq_factor: float
-    lm_infinite_global: int
-    lm_infinite_local: int
-    ntk_mixed_exponent: float
-    rerope_k: int
-    rerope_window: int
-    yarn_attention_factor: float
-    yarn_attn_factor: float
-    yarn_beta_fast: float
-    yarn_beta_slow: float
-    yarn_ext_factor: float
-    yarn_mscale: float
-    yarn_mscale_all_dim: float
-    yarn_orig_ctx: int
-    yarn_ramp: str
 
 
 class OpenOptions(RopeOptions, total=False):
@@ -73,36 +34,6 @@ class OpenOptions(RopeOptions, total=False):
     lora: Sequence[str | os.PathLike[str] | tuple[str | os.PathLike[str], float]]
     parallel: int
     cache_disk: str | os.PathLike[str] | None
-
-
-class SamplingOptions(TypedDict, total=False):
-    """The settings of the samplers. Defaults are the file's, else those of the command line."""
-
-    temp: float
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    typical: float
-    typical_p: float
-    top_a: float
-    top_n_sigma: float
-    top_nsigma: float
-    xtc_probability: float
-    xtc_threshold: float
-    repeat_penalty: float
-    repeat_last_n: int
-    presence_penalty: float
-    frequency_penalty: float
-    dynatemp_range: float
-    dynatemp_exp: float
-    dry_multiplier: float
-    dry_base: float
-    dry_allowed_length: int
-    dry_penalty_last_n: int
-    mirostat: int
-    mirostat_ent: float
-    mirostat_lr: float
 
 
 class AnswerOptions(SamplingOptions, total=False):

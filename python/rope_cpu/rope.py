@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .model import Model
-    from .options import Rope, RopeOptions
+    from .options import Rope
+    from .settings import RopeOptions
 
 __all__ = ["Plan", "plan", "settings"]
 
