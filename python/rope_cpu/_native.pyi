@@ -19,7 +19,6 @@ __all__ = [
     "__version__",
     "download",
     "rope_settings",
-    "sampler_settings",
 ]
 
 class Error(Exception): ...
@@ -31,7 +30,6 @@ def download(
     progress: Callable[[str, int, int], object] | None,
 ) -> str: ...
 def rope_settings() -> list[tuple[str, str]]: ...
-def sampler_settings() -> list[tuple[str, list[str], str]]: ...
 @final
 class Plan:
     @property

@@ -6,10 +6,9 @@ import difflib
 import json
 import numbers
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Union
 
-from . import _native
 from .settings import RopeOptions, SamplingOptions
 
 if TYPE_CHECKING:
@@ -69,51 +68,39 @@ class AnswerOptions(SamplingOptions, total=False):
     special: bool
 
 
-_SAMPLING = {
-    name for setting, aliases, _ in _native.sampler_settings() for name in (setting, *aliases)
-}
-_ROPE = {name for name, _ in _native.rope_settings()}
+_ROPE = set(RopeOptions.__annotations__)
 #: Arguments of `Model.open` that a call does not have.
-_OPENING = set(OpenOptions.__annotations__) - {"ctx", "rope"} - set(RopeOptions.__annotations__) | _ROPE
+_OPENING = set(OpenOptions.__annotations__) - {"ctx", "rope"}
 #: The maximum of a context.
 CTX_MAX = 4_194_304
 #: The maximum number of streams at a time.
 PARALLEL_MAX = 256
 
+#: The form that the extension module takes, of arguments that have others.
+_FORMS: Mapping[str, Callable[[Any], object]] = {
+    "stop": lambda stops: [stops] if isinstance(stops, str) else list(stops),
+    "samplers": lambda names: names if isinstance(names, str) else ";".join(names),
+    "logit_bias": lambda biases: [(int(token), bias) for token, bias in biases.items()],
+    "json_schema": lambda schema: schema if isinstance(schema, str) else json.dumps(schema),
+}
+
+
 def request(options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings of an answer for the extension module."""
-    known = _SAMPLING | set(AnswerOptions.__annotations__)
     for name in options.keys() & _OPENING:
         setting = f', or rope={{"method": ..., "{name}": ...}}' if name in _ROPE else ""
         raise TypeError(f"unexpected keyword argument {name!r}: it belongs to Model.open{setting}")
-    refuse_unknown(options, known)
+    refuse_unknown(options, AnswerOptions.__annotations__)
     given = {name: value for name, value in options.items() if value is not None}
     grammars = [name for name in ("grammar", "regex", "json_schema") if name in given]
     in_range("max_tokens", given.get("max_tokens"), 1, hint=", or None for no limit")
     in_range("seed", given.get("seed"), 0, 2**32 - 2)
     if len(grammars) > 1:
         raise ValueError(f"{grammars[0]} and {grammars[1]} exclude each other: remove one of them")
-    grammar = None
-    if grammars:
-        text = given[grammars[0]]
-        grammar = (grammars[0], text if isinstance(text, str) else json.dumps(text))
-    stop = given.get("stop", ())
-    samplers = given.get("samplers")
-    if samplers is not None and not isinstance(samplers, str):
-        samplers = ";".join(samplers)
-    return {
-        "max_tokens": given.get("max_tokens"),
-        "time_max": given.get("time_max"),
-        "stop": [stop] if isinstance(stop, str) else list(stop),
-        "ignore_eos": given.get("ignore_eos", False),
-        "special": given.get("special", False),
-        "seed": given.get("seed"),
-        "samplers": samplers,
-        "logit_bias": [(int(token), bias) for token, bias in given.get("logit_bias", {}).items()],
-        "dry_sequence_breaker": given.get("dry_sequence_breaker"),
-        "sampling": texts((name, given[name]) for name in given if name in _SAMPLING),
-        "grammar": grammar,
-    }
+    sampling = SamplingOptions.__annotations__.keys() & given
+    own = {name: given[name] for name in given.keys() - sampling}
+    own.update((name, form(own[name])) for name, form in _FORMS.items() if name in own)
+    return {**own, "sampling": texts((name, given[name]) for name in given if name in sampling)}
 
 
 def rope(method: Rope | None, options: Mapping[str, Any]) -> tuple[str | None, list[tuple[str, str]]]:

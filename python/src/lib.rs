@@ -25,7 +25,6 @@ mod _native {
         generation::{Outcome, Stream},
         hub::download,
         model::Model,
-        request::sampler_settings,
         rope::{Plan, rope_settings},
     };
 

@@ -20,26 +20,32 @@ use crate::{
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Request {
+    #[pyo3(default)]
     max_tokens: Option<usize>,
+    #[pyo3(default)]
     time_max: Option<f64>,
+    #[pyo3(default)]
     stop: Vec<String>,
+    #[pyo3(default)]
     ignore_eos: bool,
+    #[pyo3(default)]
     special: bool,
+    #[pyo3(default)]
     seed: Option<u32>,
+    #[pyo3(default)]
     samplers: Option<String>,
+    #[pyo3(default)]
     logit_bias: Vec<(i64, f32)>,
+    #[pyo3(default)]
     dry_sequence_breaker: Option<Vec<String>>,
+    #[pyo3(default)]
+    grammar: Option<String>,
+    #[pyo3(default)]
+    regex: Option<String>,
+    #[pyo3(default)]
+    json_schema: Option<String>,
     /// Names and values of the samplers' settings.
     sampling: Vec<(String, String)>,
-    /// `grammar`, `regex` or `json_schema`, and the text.
-    grammar: Option<(String, String)>,
-}
-
-/// Returns the name, the other names and the description of each setting of a sampler.
-#[pyfunction]
-pub fn sampler_settings() -> Vec<(&'static str, Vec<&'static str>, &'static str)> {
-    let parameters = sample::settings().map(|setting| &setting.parameter);
-    parameters.map(|p| (p.setting.0, p.aliases.to_vec(), p.summary)).collect()
 }
 
 impl Request {
@@ -84,14 +90,11 @@ impl Request {
         Ok(settings)
     }
 
-    /// Returns the grammar of the answer.
+    /// Returns the grammar of the answer. At most one of its three forms is given.
     pub fn grammar(&self) -> Option<Grammar> {
-        let (kind, text) = self.grammar.as_ref()?;
-        Some(match &**kind {
-            "regex" => Grammar::Regex(text.clone()),
-            "json_schema" => Grammar::JsonSchema(text.clone()),
-            _ => Grammar::from_text(text),
-        })
+        let grammar = self.grammar.as_deref().map(Grammar::from_text);
+        let regex = self.regex.clone().map(Grammar::Regex);
+        grammar.or(regex).or(self.json_schema.clone().map(Grammar::JsonSchema))
     }
 
     /// Returns the limits, without the grammar.
