@@ -185,5 +185,18 @@ mod tests {
             );
         }
         assert!(from(-2)("-3").unwrap_err().contains("at least -2"));
+        assert!(limit("-2").unwrap_err().contains("at least -1"));
+        let expected = Err("must be a whole number from 1 to 2".to_string());
+        assert_eq!(
+            (seconds(1, 2)("3").map(drop), mebibytes(1, 2)("0").map(drop)),
+            (expected.clone(), expected)
+        );
+    }
+
+    #[test]
+    fn options_of_the_server_are_in_the_units_of_handlers() {
+        assert_eq!([limit("-1"), limit("0"), limit("4k")], [Ok(None), Ok(Some(0)), Ok(Some(4096))]);
+        assert_eq!(seconds(1, 600)("600"), Ok(Duration::from_mins(10)));
+        assert_eq!(mebibytes(1, 4096)("4096"), Ok(1 << 32));
     }
 }

@@ -1,9 +1,9 @@
 //! Options from the library's descriptions of settings.
 
-use std::{error::Error, ffi::OsStr, path::PathBuf};
+use std::{error::Error, ffi::OsStr, marker::PhantomData, path::PathBuf};
 
 use clap::{
-    Arg, ArgMatches, Command,
+    Arg, ArgMatches, Command, FromArgMatches,
     builder::{PossibleValue, TypedValueParser},
     value_parser,
 };
@@ -12,12 +12,48 @@ use super::numbers;
 use crate::cli::flags;
 use rope_cpu::settings::{Kind, Parameter, Value, Values};
 
-/// Adds an option for each parameter to a command.
-pub fn added(
-    command: Command,
-    parameters: impl IntoIterator<Item = &'static Parameter>,
-) -> Command {
-    command.args(parameters.into_iter().map(option))
+/// A group of settings, each of which becomes an option.
+pub trait Group {
+    /// The heading of the options in the help; `None` for the heading of the options before.
+    const HEADING: Option<&'static str> = None;
+
+    /// Returns the descriptions of the settings.
+    fn parameters() -> impl Iterator<Item = &'static Parameter>;
+}
+
+/// The options of a group, with the values that are given.
+#[derive(Clone, Debug, Default)]
+pub struct Options<G> {
+    /// The values.
+    pub values: Values,
+    group: PhantomData<G>,
+}
+
+impl<G: Group> clap::Args for Options<G> {
+    fn augment_args(command: Command) -> Command {
+        let command = match G::HEADING {
+            Some(heading) => command.next_help_heading(heading),
+            None => command,
+        };
+        command.args(G::parameters().map(option))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl<G: Group> FromArgMatches for Options<G> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = G::parameters().filter_map(|p| Some((p, value(matches, p)?)));
+        let values = given.fold(Values::default(), |all, (p, value)| all.with(p, value));
+        Ok(Options { values, group: PhantomData })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 fn option(parameter: &'static Parameter) -> Arg {
@@ -88,27 +124,15 @@ impl TypedValueParser for Words {
     }
 }
 
-/// Returns the values of the options that are given.
-pub fn values(
-    matches: &ArgMatches,
-    parameters: impl IntoIterator<Item = &'static Parameter>,
-) -> Values {
-    let value = |parameter: &'static Parameter| {
-        let id = parameter.setting.0;
-        Some(match parameter.kind {
-            Kind::Number => Value::Number(*matches.get_one(id)?),
-            Kind::Integer(..) => Value::Integer(*matches.get_one(id)?),
-            Kind::Whole(_) => Value::Whole(*matches.get_one(id)?),
-            Kind::Word(_) => Value::Word(matches.get_one::<&str>(id)?),
-            Kind::Switch => Value::Switch(*matches.get_one(id)?),
-            Kind::Path => Value::Path(matches.get_one::<PathBuf>(id)?.clone()),
-        })
-    };
-    let mut all = Values::default();
-    for parameter in parameters {
-        if let Some(value) = value(parameter) {
-            all = all.with(parameter, value);
-        }
-    }
-    all
+/// Returns the value of a parameter's option, if it is given.
+fn value(matches: &ArgMatches, parameter: &Parameter) -> Option<Value> {
+    let id = parameter.setting.0;
+    Some(match parameter.kind {
+        Kind::Number => Value::Number(*matches.get_one(id)?),
+        Kind::Integer(..) => Value::Integer(*matches.get_one(id)?),
+        Kind::Whole(_) => Value::Whole(*matches.get_one(id)?),
+        Kind::Word(_) => Value::Word(matches.get_one::<&str>(id)?),
+        Kind::Switch => Value::Switch(*matches.get_one(id)?),
+        Kind::Path => Value::Path(matches.get_one::<PathBuf>(id)?.clone()),
+    })
 }

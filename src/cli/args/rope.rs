@@ -1,56 +1,47 @@
 //! The options of RoPE.
 
-use clap::{ArgMatches, Args, Command, FromArgMatches};
-
-use super::parameters;
-use rope_cpu::rope::{self, Flags};
+use super::parameters::{Group, Options};
+use rope_cpu::{
+    rope::{self, Flags},
+    settings::{Parameter, Values},
+};
 
 /// The options that select a RoPE method and its parameters.
+pub type RopeArgs = Options<Rope>;
+
+/// The group of the settings of RoPE.
 #[derive(Clone, Debug, Default)]
-pub struct RopeArgs(Flags);
+pub struct Rope;
 
-impl Args for RopeArgs {
-    fn augment_args(command: Command) -> Command {
-        let command = command.next_help_heading("RoPE: a context longer than trained");
-        parameters::added(command, rope::parameters())
-    }
+impl Group for Rope {
+    const HEADING: Option<&'static str> = Some("RoPE: a context longer than trained");
 
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
-}
-
-impl FromArgMatches for RopeArgs {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let values = parameters::values(matches, rope::parameters());
-        Ok(RopeArgs(Flags { values, ..Flags::default() }))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
+    fn parameters() -> impl Iterator<Item = &'static Parameter> {
+        rope::parameters()
     }
 }
 
 impl RopeArgs {
     /// Returns the options for the method that the context needs.
     pub fn auto() -> Self {
-        RopeArgs(Flags::method("auto"))
+        let mut auto = Self::default();
+        auto.values = Flags::method("auto").values;
+        auto
     }
 
     /// Returns whether no option is given.
     pub fn is_default(&self) -> bool {
-        self.0 == Flags::default()
+        self.values == Values::default()
     }
 
     /// Returns whether the context rolls.
     pub fn rolls(&self) -> bool {
-        self.0.rolls()
+        self.flags().rolls()
     }
 
     /// Returns the settings of these options.
     pub fn flags(&self) -> Flags {
-        self.0.clone()
+        Flags { values: self.values.clone(), ..Flags::default() }
     }
 }
 

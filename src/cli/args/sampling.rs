@@ -2,13 +2,14 @@
 
 use std::str::FromStr;
 
-use clap::{ArgMatches, Command, FromArgMatches};
-
-use super::{numbers, parameters};
+use super::{
+    numbers,
+    parameters::{Group, Options},
+};
 use rope_cpu::{
     Token,
     sample::{self, SAMPLERS, Settings, StageKind, dry::MULTIPLIER, mirostat::VERSION},
-    settings::{Parameter, Setting, Values},
+    settings::{Parameter, Setting},
 };
 
 /// The options of sampling.
@@ -31,7 +32,7 @@ pub struct SamplingArgs {
     pub sampler_seq: Option<Order>,
 
     #[command(flatten)]
-    pub values: SamplerValues,
+    pub given: Options<Samplers>,
 
     /// DRY: text at which a repetition ends; may be repeated
     ///
@@ -71,32 +72,13 @@ fn default_letters() -> String {
     SAMPLERS.iter().map(|kind| kind.letter).collect()
 }
 
-/// The given values of the samplers' settings.
+/// The group of the samplers' settings.
 #[derive(Clone, Debug)]
-pub struct SamplerValues(Values);
+pub struct Samplers;
 
-fn described() -> impl Iterator<Item = &'static Parameter> {
-    sample::settings().map(|setting| &setting.parameter)
-}
-
-impl clap::Args for SamplerValues {
-    fn augment_args(command: Command) -> Command {
-        parameters::added(command, described())
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
-}
-
-impl FromArgMatches for SamplerValues {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Ok(Self(parameters::values(matches, described())))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
+impl Group for Samplers {
+    fn parameters() -> impl Iterator<Item = &'static Parameter> {
+        sample::settings().map(|setting| &setting.parameter)
     }
 }
 
@@ -124,7 +106,7 @@ impl SamplingArgs {
             seed: u32::try_from(self.seed).ok().filter(|seed| *seed != u32::MAX),
             samplers: self.order().map_or(base.samplers, |order| order.to_vec()),
             logit_bias: self.logit_bias.iter().map(|Bias(token, bias)| (*token, *bias)).collect(),
-            values: self.values.0.clone().or(base.values),
+            values: self.given.values.clone().or(base.values),
             ..base
         }
     }
@@ -137,13 +119,13 @@ impl SamplingArgs {
     pub fn overrides(&self, setting: Setting) -> bool {
         match setting {
             Setting::SAMPLERS => self.order().is_some(),
-            setting => self.values.0.has_setting(setting),
+            setting => self.given.values.has_setting(setting),
         }
     }
 
     /// Returns a sentence for each option without effect under `settings`, with the reason.
     pub fn without_effect(&self, settings: &Settings) -> Vec<String> {
-        let mut sentences = settings.without_effect(&self.values.0);
+        let mut sentences = settings.without_effect(&self.given.values);
         let breakers = &self.dry_sequence_breaker;
         let reason = match MULTIPLIER.real(&settings.values) {
             0.0 if !breakers.is_empty() => Some("without --dry-multiplier"),
