@@ -1,9 +1,11 @@
 //! Sampler settings of a request.
 
+use std::{collections::BTreeMap, mem};
+
 use rope_cpu::{
     Token,
     sample::{self, SamplerSetting, Settings, breakers, dry, parse_letters, parse_names},
-    settings::{Kind, Value as SettingValue},
+    settings::{Kind, Setting, Value as SettingValue, Values},
     tokenizer::{Ends, Special, Tokenizer},
 };
 use serde::{Deserializer, de::MapAccess};
@@ -28,7 +30,7 @@ crate::object! {
         samplers: Option<sample::Order>,
         /// Random seed, or -1 for a random one.
         seed: Option<Whole<{ i64::MIN }, { i64::MAX }>>,
-        ..values: Values,
+        ..numbers: Numbers,
     }
 }
 
@@ -37,17 +39,13 @@ const OTHER_NAMES: [(&str, &str); 1] = [("repetition_penalty", "repeat_penalty")
 
 /// The numbers in a request for samplers, under llama-server's names.
 #[derive(Clone, Debug, Default)]
-pub struct Values(Vec<Given>);
-
-/// A number, with the rank of its name among the setting's names. The first name takes precedence.
-#[derive(Clone, Debug)]
-struct Given {
-    setting: &'static SamplerSetting,
-    name: usize,
-    value: SettingValue,
+pub struct Numbers {
+    values: Values,
+    /// The rank of each value's name among the names of its setting. The first name takes precedence.
+    ranks: BTreeMap<Setting, usize>,
 }
 
-impl Object for Values {
+impl Object for Numbers {
     fn take<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
         let named = |setting: &'static SamplerSetting| {
             let parameter = &setting.parameter;
@@ -74,7 +72,11 @@ impl Object for Values {
                 let reason = format_args!("must be {}, not {value}", setting.expected());
                 return Err(failed(Failure::of("", reason)));
             }
-            self.0.push(Given { setting, name: place, value });
+            let rank = self.ranks.entry(setting.name()).or_insert(place);
+            if place <= *rank {
+                *rank = place;
+                self.values = mem::take(&mut self.values).with(&setting.parameter, value);
+            }
         }
         Ok(true)
     }
@@ -98,11 +100,7 @@ pub fn settings(
 ) -> Result<Settings, ApiError> {
     let Shared { sampling, place, .. } = shared;
     let mut settings = defaults.clone();
-    let mut given: Vec<_> = sampling.values.0.iter().collect();
-    given.sort_by_key(|given| std::cmp::Reverse(given.name));
-    for Given { setting, value, .. } in given {
-        settings = settings.with(setting, value.clone());
-    }
+    settings.values = sampling.numbers.values.clone().or(settings.values);
     if let Some(Whole(seed)) = sampling.seed {
         // The lowest bits, as in llama-server. For -1 all are 1: a random seed.
         settings.seed = Some(seed as u32).filter(|seed| *seed != u32::MAX);
@@ -209,23 +207,27 @@ fn logit_bias(bias: &Value, tokenizer: &Tokenizer<'_>) -> Result<Vec<(Token, f32
 
 #[cfg(test)]
 mod tests {
+    use rope_cpu::sample::{mirostat, temperature};
     use serde_json::json;
 
     use super::*;
     use crate::server::read;
 
-    /// Returns the setting, the rank of its name and the value of each number.
-    fn numbers(request: Value) -> Vec<(&'static str, usize, SettingValue)> {
-        let Values(given) = read::of_value::<Sampling>(request).unwrap().values;
-        let name = |given: &Given| given.setting.parameter.setting.0;
-        given.iter().map(|given| (name(given), given.name, given.value.clone())).collect()
-    }
-
     #[test]
     fn a_setting_has_the_names_of_options_and_of_metadata() {
         let request = json!({ "temperature": 0.5, "mirostat_tau": 3, "top_k": null, "other": {} });
-        let [temp, tau] = [0.5, 3.0].map(SettingValue::from);
-        assert_eq!(numbers(request), [("temp", 1, temp), ("mirostat_ent", 1, tau)]);
+        let Numbers { values, ranks } = read::of_value::<Sampling>(request).unwrap().numbers;
+        let (temp, tau) = (&temperature::TEMPERATURE.parameter, &mirostat::TARGET.parameter);
+        assert_eq!(values, Values::default().with(temp, 0.5).with(tau, 3.0));
+        assert_eq!(ranks, BTreeMap::from([(temp.setting, 1), (tau.setting, 1)]));
+    }
+
+    #[test]
+    fn the_first_name_of_a_setting_takes_precedence() {
+        for text in [r#"{"temp": 1, "temperature": 2}"#, r#"{"temperature": 2, "temp": 1}"#] {
+            let given: Sampling = read::parse(&text.into()).unwrap();
+            assert_eq!(temperature::TEMPERATURE.real(&given.numbers.values), 1.0, "{text}");
+        }
     }
 
     #[test]
