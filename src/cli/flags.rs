@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn every_setting_has_an_option_or_a_variable() {
         let root = command();
-        let run = root.find_subcommand("run").unwrap();
+        let commands = ["run", "serve"].map(|name| root.find_subcommand(name).unwrap());
         for Setting(setting) in all() {
             for name in shown(setting).split(" or ") {
                 if name.starts_with("HF_") {
@@ -69,7 +69,8 @@ mod tests {
                 let typed = ["rope-cpu", "run", name, "x"].map(Into::into);
                 let typed = argv::normalize(&root, typed.to_vec()).unwrap().argv;
                 let long = typed[2].to_str().unwrap().split('=').next().unwrap();
-                let known = run.get_arguments().any(|option| {
+                let mut options = commands.iter().flat_map(|command| command.get_arguments());
+                let known = options.any(|option| {
                     option.get_long().is_some_and(|known| format!("--{known}") == long)
                 });
                 assert!(known, "{setting}: {name}");

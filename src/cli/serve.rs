@@ -10,9 +10,7 @@ use std::{
 use tokio::{net::TcpListener, runtime, sync::oneshot};
 
 pub use super::args::ServeArgs as Args;
-use super::{
-    error::Error, extension::Extension, flags, load, note, resources, sampling, warn,
-};
+use super::{error::Error, extension::Extension, flags, load, note, resources, sampling, warn};
 use crate::server::{self, App, Compiling, Listen, Longer, Server, remove_incomplete};
 use rope_cpu::{
     chat::Template,
