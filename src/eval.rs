@@ -5,8 +5,7 @@
 //! operations of a token. [`mod@probe`] measures the peaks of the machine, and [`statistics`]
 //! computes means and deviations.
 //!
-//! RoPE: [`mod@rope`] computes the effect of RoPE methods on frequencies. [`mod@attention`] measures
-//! attention scores by distance. [`mod@tune`] searches for the best settings of a method.
+//! RoPE: [`mod@attention`] measures attention scores by distance.
 //!
 //! Quality: [`mod@perplexity`] scores a text. [`kl`] compares its probabilities with those that
 //! another run saved in a [`logits_file`]; both use the sums of [`likelihood`]. [`mod@decode`]
@@ -35,8 +34,6 @@ pub mod perplexity;
 pub mod probe;
 mod random;
 #[doc(hidden)]
-pub mod rope;
-#[doc(hidden)]
 pub mod ruler;
 #[doc(hidden)]
 pub mod scores;
@@ -45,5 +42,3 @@ pub mod statistics;
 pub mod sweep;
 #[doc(hidden)]
 pub mod task_file;
-#[doc(hidden)]
-pub mod tune;

@@ -40,6 +40,7 @@
 //! | [`kv_cache`] | pages of keys and values |
 //! | [`rope`] | RoPE methods: the plan from settings and metadata, frequencies, cos/sin tables |
 //! | [`threads`] | the pool of worker threads, and the buffers that they share |
+//! | [`rope_cpu_lab`] | mathematics of RoPE research, such as the measure that DPRoPE minimizes |
 //! | [`rope_cpu_kernels`] | matrix products, attention, norms, for each format and instruction set |
 //! | [`quantize`] | conversion of a model into another format |
 //! | [`imatrix`] | importance matrices: which weights matter, for quantization |

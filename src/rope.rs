@@ -12,7 +12,7 @@
 //! - `rule`: how the factor acts on frequencies, with a file for each rule ([`linear`], `ntk`,
 //!   [`ntk_mixed`], [`dynamic`], `dynamic_linear`, [`yarn`], `dynamic_yarn`, [`llama3`], [`dprope`],
 //!   [`clex`]). `longrope` and `divisors` handle frequencies that a file stores as tensors.
-//!   `disturbance` is the measure that DPRoPE minimizes.
+//!   DPRoPE minimizes a measure of the crate `rope_cpu_lab`.
 //! - `policy`: the sequence length that frequencies are computed for, if a rule depends on it.
 //! - `method`: methods that change attention instead of frequencies, with a file for each ([`rerope`],
 //!   [`self_extend`], [`lm_infinite`], `attention_sinks`). `visibility` is their effect on a query.
@@ -33,7 +33,6 @@ mod auto;
 mod bake;
 mod cache;
 pub mod clex;
-mod disturbance;
 mod divisors;
 pub mod dprope;
 pub mod dynamic;
@@ -72,7 +71,6 @@ pub mod yarn;
 pub use attention_sinks::ATTENTION_SINKS;
 pub use bake::Baked;
 pub use cache::Rope;
-pub use disturbance::{Direction, Histogram, POSITIONS_MAX, TrainedAngles};
 pub use divisors::{Divisors, Factors, ROPE_FREQS};
 pub use effect::{Distance, Effect};
 pub use error::Error;
@@ -83,6 +81,7 @@ pub use method::Method;
 pub use plan::{Plan, WindowRope};
 pub use policy::{POLICY, Policy};
 pub use resolve::ModelInfo;
+pub use rope_cpu_lab::disturbance::{Direction, Histogram, POSITIONS_MAX, TrainedAngles};
 pub use rule::Rule;
 pub use scaling::{SCALING, Scaling, parameters};
 pub use sourced::{Origin, Sourced, short};

@@ -3,14 +3,15 @@
 
 mod advise;
 mod attention;
+mod axes;
 mod bake;
+mod baseline;
 mod compare;
 mod disturbance;
 mod explain;
 mod layers;
 mod plot;
 mod scoring;
-mod table3;
 mod tune;
 
 use std::{io::Write, path::Path};
@@ -26,13 +27,15 @@ use super::{
 };
 use rope_cpu::{
     Token,
-    eval::rope::{Baseline, View},
     model::Model,
-    rope::{self, Flags, METHODS, POSITIONS_MAX, Sourced, short},
+    rope::{self, Flags, METHODS, Sourced, short},
     runtime::trained,
     settings::Setting,
     tokenizer::{Ends, Special, Tokenizer},
 };
+use rope_cpu_lab::disturbance::POSITIONS_MAX;
+
+use baseline::{Baseline, View};
 
 /// The options of `rope`.
 #[derive(Clone, Debug, clap::Args)]

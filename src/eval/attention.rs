@@ -1,23 +1,13 @@
 //! Measures attention by distance: the scores that queries near the end of a text have with its keys,
-//! and the shares of attention that follow.
+//! and the shares of attention that follow ([`rope_cpu_lab::attention`]).
 //!
-//! ```text
-//! score(i, j) = cap(m² (R(d) q_i) · k_j)        for the distance d of i and j that the method assigns
-//! share(i, j) = e^score(i, j) / (e^sink + sum over keys of e^score(i, key))
-//! ```
-//! `q` and `k` are the model's queries and keys before they rotate, with all scales of the model. `R`
-//! rotates each pair by `d` times its frequency, and `m` is the attention scale of what rotates. Sums
-//! are in double precision, and keys are not rounded as in the KV cache. So scores differ from those of
-//! a run by rounding.
-//!
-//! Figure 2 of Position Interpolation (Chen and others 2023, arXiv:2306.15595) shows such scores for a
-//! query and a key that were fitted to random points.
+//! Queries and keys are the model's, before they rotate, with all scales of the model. Keys are not
+//! rounded as in the KV cache, so scores differ from the scores of a run by rounding.
 
 mod scores;
 
-use std::ops::Range;
-
 use rayon::{ThreadPoolBuilder, prelude::*};
+use rope_cpu_lab::attention::{Head, Sums, ranges};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -25,7 +15,7 @@ use crate::{
     Token,
     model::{self, Config, Engine, Feed, Output, Role, Rotation},
 };
-use scores::{Scores, Sums};
+use scores::Scores;
 
 /// An error while measuring attention.
 #[derive(Debug, Error)]
@@ -61,36 +51,6 @@ pub struct Measured {
     pub positions: Vec<usize>,
     /// The heads of each layer.
     pub heads: Vec<Head>,
-}
-
-/// The attention of a head.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Head {
-    /// The index of the layer.
-    pub layer: usize,
-    /// The index of the head in its layer.
-    pub head: usize,
-    /// The scores and shares by distance.
-    pub bins: Vec<Bin>,
-    /// The mean share of keys at the trained length or further.
-    pub beyond: f64,
-    /// The mean share of the sink, a score without a value.
-    pub sink: f64,
-}
-
-/// The attention to keys in a range of distances.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Bin {
-    /// The distances in tokens, from 0 for the query's own key.
-    pub distances: Range<usize>,
-    /// The number of pairs of a query and a key.
-    pub pairs: usize,
-    /// The mean score before the softmax; 0 without pairs.
-    pub score: f64,
-    /// The largest score; 0 without pairs.
-    pub highest: f64,
-    /// The share of attention, the mean over queries.
-    pub share: f64,
 }
 
 impl Settings {
@@ -157,48 +117,21 @@ pub fn attention(
     let read = read(engine, tokens, reading);
     let observed = engine.take_observed();
     read?;
-    let (model, width) = (engine.model(), tokens.len().div_ceil(settings.bins.max(1)).max(1));
-    let bins: Vec<Range<usize>> = (0..tokens.len())
-        .step_by(width)
-        .map(|start| start..tokens.len().min(start + width))
-        .collect();
-    let scores = Scores {
-        config: model.config(),
-        plan: engine.rope().plan(),
-        observed: &observed,
-        settings,
-        bins: &bins,
-    };
+    let (config, plan) = (engine.model().config(), engine.rope().plan());
+    let ranges = ranges(tokens.len(), settings.bins);
+    let scores = Scores { config, plan, observed: &observed, settings, ranges: &ranges };
     let threads = engine.options().threads.prompts;
     let pool = ThreadPoolBuilder::new().num_threads(threads).build().map_err(model::Error::from)?;
     let of_queries: Vec<Vec<Sums>> = pool.install(|| {
         (0..positions.len()).into_par_iter().map(|query| scores.of_query(query)).collect()
     });
     let heads = scores.heads().enumerate().map(|(index, (layer, _, head))| {
-        let mut sums = Sums::new(bins.len());
+        let mut sums = Sums::new(ranges.len());
         of_queries.iter().for_each(|of_query| sums.add(&of_query[index]));
-        sums.head(layer, head, &bins, positions.len())
+        sums.head(layer, head, &ranges, positions.len())
     });
     let heads = heads.collect();
     Ok(Measured { positions, heads })
-}
-
-/// Returns the means over heads, weighted by their pairs. All heads have the same ranges.
-pub fn mean(heads: &[Head]) -> Vec<Bin> {
-    let Some(first) = heads.first() else { return Vec::new() };
-    let mean = |(i, bin): (usize, &Bin)| {
-        let all = || heads.iter().map(|head| &head.bins[i]);
-        let pairs = all().map(|bin| bin.pairs).sum::<usize>();
-        let sum: f64 = all().map(|bin| bin.score * bin.pairs as f64).sum();
-        Bin {
-            distances: bin.distances.clone(),
-            pairs,
-            score: sum / pairs.max(1) as f64,
-            highest: all().map(|bin| bin.highest).reduce(f64::max).unwrap_or(0.0),
-            share: all().map(|bin| bin.share).sum::<f64>() / heads.len() as f64,
-        }
-    };
-    first.bins.iter().enumerate().map(mean).collect()
 }
 
 /// Reads all tokens into a new sequence.

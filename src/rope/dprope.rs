@@ -9,13 +9,9 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{
-    Error, Rule, Scaling, Sourced,
-    disturbance::{Direction, POSITIONS_MAX, TrainedAngles},
-    rule_inputs::RuleInputs,
-    sourced::short,
-    yarn,
-};
+use rope_cpu_lab::disturbance::{Direction, POSITIONS_MAX, TrainedAngles};
+
+use super::{Error, Rule, Scaling, Sourced, rule_inputs::RuleInputs, sourced::short, yarn};
 use crate::settings::Parameter;
 
 /// DPRoPE.

@@ -11,8 +11,6 @@ use crate::{gguf, settings::Setting};
 pub enum Error {
     #[error("unknown RoPE scaling {name:?}: must be one of {known}")]
     UnknownScaling { name: String, known: String },
-    #[error("unknown direction of the divergence {name:?}: must be one of {known}")]
-    UnknownDirection { name: String, known: String },
     #[error("{key}: unknown RoPE scaling {}: choose one with `rope_scaling`", gguf::quoted(name))]
     UnknownScalingInFile { key: String, name: String },
     #[error("unknown RoPE setting {name:?}: must be one of {known}")]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use rope_cpu::{
-    eval::attention::{Error, Measured, Settings, attention, mean},
+    eval::attention::{Error, Measured, Settings, attention},
     kv_cache::CacheType,
     rope::Flags,
 };
@@ -12,6 +12,7 @@ use crate::model::{
     distances, position,
     session::{How, tokens, with_engine},
 };
+use rope_cpu_lab::attention::mean;
 use rope_cpu_testing::{
     reference::{Frequencies, Rules, scores_by},
     tiny::Tiny,

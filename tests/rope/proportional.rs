@@ -1,8 +1,7 @@
 //! Proportional RoPE: divisors that hold the last pairs of a head still.
 
-use rope_cpu::{
-    eval::rope::Baseline,
-    rope::{FREQ_BASE, Factors, Flags, Layers, METHODS, Plan, Rope, SCALE, Table},
+use rope_cpu::rope::{
+    Direction, FREQ_BASE, Factors, Flags, Layers, METHODS, Plan, Rope, SCALE, Table, TrainedAngles,
 };
 
 use crate::rope::{Case, close};
@@ -78,9 +77,10 @@ fn still_pairs_are_only_scaled() {
 #[test]
 fn disturbances_are_of_pairs_that_turn() {
     let plan = proportional().plan().unwrap();
-    let baseline = Baseline::new(&plan, 360).unwrap();
-    let view = baseline.view(plan, 8192);
-    assert_eq!([view.ratios.len(), view.code.len(), baseline.inv_freq.len()], [16; 3]);
+    let (inv_freq, trained) = (table(&plan).inv_freq, plan.trained_inv_freq());
+    let angles = TrainedAngles::new(&trained, plan.original_context.value, 360);
+    let found = angles.disturbances(&inv_freq, 8192, Direction::Code);
+    assert_eq!([inv_freq.len(), found.len(), trained.len()], [16; 3]);
 }
 
 #[test]

@@ -19,11 +19,12 @@ use crate::cli::{
 };
 use rope_cpu::{
     eval::{
-        attention::{Bin, Measured, Settings, attention, mean},
+        attention::{Measured, Settings, attention},
         cost::Cost,
     },
     rope::Flags,
 };
+use rope_cpu_lab::attention::{Bin, mean};
 
 /// Measure attention by distance on a text
 ///

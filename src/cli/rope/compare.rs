@@ -5,8 +5,11 @@ use std::{f64::consts::TAU, io::Write, path::PathBuf};
 use serde_json::json;
 
 use super::{
-    Error, Method, ModelArgs, acts_on_frequencies, every_method, intervals, length, load,
-    own_baseline, plot::charts, resolve, short, views,
+    Error, Method, ModelArgs, acts_on_frequencies,
+    baseline::{Baseline, View},
+    every_method, intervals, length, load, own_baseline,
+    plot::charts,
+    resolve, short, views,
 };
 use crate::cli::{
     flags,
@@ -16,10 +19,10 @@ use crate::cli::{
     table::{section, table},
 };
 use rope_cpu::{
-    eval::rope::{Baseline, FrequencyChange, View, mean},
     model::Model,
     rope::{Flags, METHODS},
 };
+use rope_cpu_lab::{frequencies::FrequencyChange, mean};
 
 /// The options of `rope compare`.
 #[derive(Clone, Debug, clap::Args)]

@@ -6,8 +6,9 @@ use clap::ArgGroup;
 use serde_json::json;
 
 use super::{
-    Error, Method, ModelArgs, acts_on_frequencies, intervals, length, load, own_baseline, resolve,
-    table3::{Arithmetic, table3},
+    Error, Method, ModelArgs, acts_on_frequencies,
+    baseline::{Baseline, View},
+    intervals, length, load, own_baseline, resolve,
 };
 use crate::cli::{
     args::{HubArgs, Overrides, overrides},
@@ -15,13 +16,15 @@ use crate::cli::{
     plot::{self, Chart, Curve, Drawing, style},
     table::{section, table},
 };
-use rope_cpu::{
-    eval::rope::{Baseline, View, mean},
-    rope::{
-        Direction, Flags,
-        dprope::{DIRECTION, INTERVALS},
-        linear::{LINEAR, NONE},
-    },
+use rope_cpu::rope::{
+    Flags,
+    dprope::{DIRECTION, INTERVALS},
+    linear::{LINEAR, NONE},
+};
+use rope_cpu_lab::{
+    disturbance::Direction,
+    mean,
+    table3::{Arithmetic, table3},
 };
 
 /// The options of `rope disturbance`.

@@ -5,7 +5,9 @@ use std::{f64::consts::TAU, io::Write};
 use serde_json::json;
 
 use super::{
-    Error, Method, ModelArgs, every_method,
+    Error, Method, ModelArgs,
+    baseline::{Baseline, View},
+    every_method,
     layers::{self, Kind},
     length, load, resolve, short, views,
 };
@@ -15,10 +17,10 @@ use crate::cli::{
     table::{section, table},
 };
 use rope_cpu::{
-    eval::rope::{Baseline, View, mean},
     model::{Model, Rotation},
     rope::{Flags, WindowRope},
 };
+use rope_cpu_lab::mean;
 
 /// The options of `rope explain`.
 #[derive(Clone, Debug, clap::Args)]

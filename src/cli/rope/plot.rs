@@ -4,8 +4,10 @@ use std::f64::consts::TAU;
 
 use plotters::style::BLACK;
 
+use super::baseline::{Baseline, View};
 use crate::cli::plot::{Chart, Curve, Style, style};
-use rope_cpu::eval::rope::{Baseline, View, decay, shares};
+use rope_cpu::rope::Table;
+use rope_cpu_lab::{disturbance::Histogram, frequencies::decay};
 
 /// The number of intervals of the circle by default, few enough to be distinguished.
 const INTERVALS: usize = 72;
@@ -58,13 +60,13 @@ pub fn charts(
 
     let pair = pair.unwrap_or_else(|| worst(baseline));
     let intervals = intervals.unwrap_or(INTERVALS);
-    let degrees = |shares: Vec<f64>| -> Vec<(f64, f64)> {
+    let degrees = |theta: f64, positions: usize| -> Vec<(f64, f64)> {
         let width = 360.0 / intervals as f64;
+        let shares = Histogram::new(theta, positions, intervals).shares();
         shares.iter().enumerate().map(|(i, share)| ((i as f64 + 0.5) * width, *share)).collect()
     };
-    let mut angles =
-        lines(&|view| degrees(shares(view.table.inv_freq[pair], view.length, intervals)));
-    let points = degrees(shares(baseline.inv_freq[pair], baseline.context, intervals));
+    let mut angles = lines(&|view| degrees(view.table.inv_freq[pair], view.length));
+    let points = degrees(baseline.inv_freq[pair], baseline.context);
     // The dashes of many spikes would take a megabyte: then the line is solid, below the others.
     let (dash, at) = if intervals > INTERVALS { (0, 0) } else { (4, angles.len()) };
     let trained = Curve {
@@ -97,7 +99,8 @@ pub fn charts(
         lines: lines(&|view| {
             let at = |i: usize| {
                 let each = (0..OF_EACH).map(|j| i as f64 + j as f64 / OF_EACH as f64);
-                let sum: f64 = each.map(|i| decay(&view.table, distance(i))).sum();
+                let Table { inv_freq, scale } = &view.table;
+                let sum: f64 = each.map(|i| decay(inv_freq, *scale, distance(i))).sum();
                 (distance(i as f64 + 0.5), sum / OF_EACH as f64)
             };
             (0..DISTANCES).map(at).collect()

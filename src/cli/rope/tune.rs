@@ -5,7 +5,9 @@ use std::{io::Write, ops::ControlFlow, slice, time::Instant};
 use serde_json::json;
 
 use super::{
-    Error, Method, ModelArgs, first_tokens, load,
+    Error, Method, ModelArgs,
+    axes::{axes, settings},
+    first_tokens, load,
     scoring::{Measured, SIGNIFICANT, ScoringArgs, Text, typed},
 };
 use crate::cli::{
@@ -19,10 +21,10 @@ use crate::cli::{
     warn,
 };
 use rope_cpu::{
-    eval::tune::{Trial, axes, search, settings},
     model::Model,
     rope::{self, Flags, Plan, SCALING},
 };
+use rope_cpu_lab::search::{Trial, search};
 
 /// Search the settings of a RoPE method that predict your text best
 ///
@@ -98,7 +100,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let axes = axes(&start.plan.rope, &method.flags);
     let (tried, began) = (Vec::new(), Instant::now());
     let mut tuning = Search { args, model: &model, start, text, log, tried, began };
-    let best = search(&axes, &mut |values| tuning.measure(settings(&method.flags, &axes, values)))?;
+    let steps: Vec<_> = axes.iter().map(|(_, axis)| *axis).collect();
+    let best =
+        search(&steps, &mut |values| tuning.measure(settings(&method.flags, &axes, values)))?;
     let best = named(settings(&method.flags, &axes, &best), method);
     let best_plan = tuning.plan(&best)?;
     let both = [(method, &start.plan.rope), (&best, &best_plan)];

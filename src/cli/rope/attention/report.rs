@@ -9,7 +9,7 @@ use crate::cli::{
     plot::{Chart, Curve, style},
     table::{section, table},
 };
-use rope_cpu::eval::attention::Bin;
+use rope_cpu_lab::attention::Bin;
 
 /// Prints the means by distance, and beyond the trained length the shares of each head.
 pub fn text(

@@ -1,5 +1,5 @@
-//! Searches the settings of a RoPE method for the lowest value of a measure, such as the perplexity of
-//! a text.
+//! Searches numbers, such as the settings of a RoPE method, for the lowest value of a measure, such as
+//! the perplexity of a text.
 //!
 //! ```text
 //! step = 1
@@ -12,19 +12,9 @@
 //! statistical problems") without its jumps. It has no random choices, so that the same measurements
 //! lead to the same result.
 
-use crate::{
-    rope::{
-        FREQ_BASE, FarKeys, Flags, Layers, Plan, SCALE, Table, dprope, llama3, lm_infinite,
-        ntk_mixed, rerope, self_extend, yarn,
-    },
-    settings::{Kind, Parameter},
-};
-
-/// A setting to search.
-#[derive(Clone, Debug)]
+/// A number to search.
+#[derive(Clone, Copy, Debug)]
 pub struct Axis {
-    /// The setting.
-    pub parameter: &'static Parameter,
     /// The value to start from.
     pub start: f64,
     /// The largest step.
@@ -68,84 +58,11 @@ impl Axis {
             multiple => (moved / multiple as f64).round().max(0.0) * multiple as f64,
         }
     }
-
-    /// Returns the settings with a value of this axis, if it is not the one to start from.
-    fn set(&self, flags: Flags, value: f64) -> Flags {
-        match self.parameter.kind {
-            _ if value == self.start => flags,
-            Kind::Whole(_) => flags.with(self.parameter, value as usize),
-            _ => flags.with(self.parameter, value),
-        }
-    }
 }
 
 /// Rounds to three digits, so that the value can be given as it was measured.
 fn three_digits(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
-}
-
-/// Returns the numbers that can be searched of the method that `plan` was resolved for by `flags`: the
-/// factor, the method's own parameters, a factor of the attention scale, and the base.
-pub fn axes(plan: &Plan, flags: &Flags) -> Vec<Axis> {
-    let visibility = plan.visibility;
-    let group = match visibility.far {
-        FarKeys::Divided(by) | FarKeys::Grouped(by) => by,
-        FarKeys::AtDistance(_) | FarKeys::Capped(_) => 1,
-    };
-    let (near, first, group) = (visibility.near as f64, visibility.first as f64, group as f64);
-    let times = |parameter: &'static Parameter, start: f64, ratio: f64, multiple| Axis {
-        parameter,
-        start,
-        step: Step::Times(ratio),
-        multiple,
-    };
-    let plus = |parameter: &'static Parameter, start: f64, step: f64, multiple| Axis {
-        parameter,
-        start,
-        step: Step::Plus(step),
-        multiple,
-    };
-    let quarter = (plan.n_rot as f64 / 4.0).max(2.0);
-    let of_methods = [
-        times(&yarn::BETA_FAST, 32.0, 2.0, 0),
-        times(&yarn::BETA_SLOW, 1.0, 2.0, 0),
-        plus(&yarn::EXT_FACTOR, 1.0, 0.5, 0),
-        plus(&dprope::DIMS, divided(plan), quarter, 2),
-        times(&ntk_mixed::EXPONENT, 0.75, 1.5, 0),
-        times(&llama3::LOW_FREQ_FACTOR, 1.0, 2.0, 0),
-        times(&llama3::HIGH_FREQ_FACTOR, 4.0, 2.0, 0),
-        times(&rerope::WINDOW, near, 2.0, 1),
-        times(&rerope::K, group, 2.0, 1),
-        times(&self_extend::GROUP, group, 2.0, 1),
-        times(&self_extend::WINDOW, near, 2.0, 16),
-        times(&lm_infinite::LOCAL, near, 2.0, 1),
-        times(&lm_infinite::GLOBAL, first, 2.0, 1),
-    ];
-    let read = |axis: &Axis| flags.scaling().is_some_and(|scaling| scaling.reads(axis.parameter));
-    let given = |axis: Axis| {
-        let number = flags.values.number(axis.parameter);
-        let whole = flags.values.whole(axis.parameter).map(|whole| whole as f64);
-        Axis { start: number.or(whole).unwrap_or(axis.start), ..axis }
-    };
-    let last = [times(&yarn::ATTN_FACTOR, 1.0, 1.1, 0), times(&FREQ_BASE, plan.base.value, 2.0, 0)];
-    [times(&SCALE, plan.factor.value, 1.5, 0)]
-        .into_iter()
-        .chain(of_methods.into_iter().filter(read))
-        .chain(last)
-        .map(given)
-        .collect()
-}
-
-/// Returns the number of dimensions with lower frequencies than the model's own.
-fn divided(plan: &Plan) -> f64 {
-    let table = Table::new(plan, Layers::Global, plan.effective_length(plan.context.value));
-    let pairs = table.inv_freq.iter().zip(plan.trained_inv_freq());
-    2.0 * pairs.filter(|(new, trained)| *new < trained).count() as f64
-}
-
-/// Returns the settings with these values of `axes`. Values to start from are left out.
-pub fn settings(flags: &Flags, axes: &[Axis], values: &[f64]) -> Flags {
-    axes.iter().zip(values).fold(flags.clone(), |flags, (axis, value)| axis.set(flags, *value))
 }
 
 /// Searches the values of `axes` with the lowest measure, and returns them. `measure` is called with
@@ -155,9 +72,9 @@ pub fn settings(flags: &Flags, axes: &[Axis], values: &[f64]) -> Flags {
 /// If `measure` fails.
 ///
 /// ```
-/// use rope_cpu::{eval::tune::{Axis, Step, Trial, search}, rope::SCALE};
+/// use rope_cpu_lab::search::{Axis, Step, Trial, search};
 ///
-/// let axis = Axis { parameter: &SCALE, start: 1.0, step: Step::Plus(1.0), multiple: 0 };
+/// let axis = Axis { start: 1.0, step: Step::Plus(1.0), multiple: 0 };
 /// let found = search(&[axis], &mut |values| Ok::<_, ()>(Trial::Measured((values[0] - 3.2).abs())));
 /// assert!((found.unwrap()[0] - 3.2).abs() < 0.1);
 /// ```
@@ -202,7 +119,7 @@ mod tests {
     use super::*;
 
     fn axis(start: f64, step: Step, multiple: usize) -> Axis {
-        Axis { parameter: &SCALE, start, step, multiple }
+        Axis { start, step, multiple }
     }
 
     /// Searches the minimum of a function with a maximum of trials. Returns it and the number of trials.
@@ -257,18 +174,5 @@ mod tests {
         });
         assert_eq!(found.unwrap(), [2.5]);
         assert_eq!(search(&axes, &mut |_| Err("failed")), Err("failed"));
-    }
-
-    #[test]
-    fn values_to_start_from_are_no_settings() {
-        let flags = Flags::method("yarn");
-        let axes = [
-            Axis { parameter: &yarn::BETA_FAST, ..axis(32.0, Step::Times(2.0), 0) },
-            Axis { parameter: &rerope::WINDOW, ..axis(64.0, Step::Times(2.0), 1) },
-        ];
-        assert_eq!(settings(&flags, &axes, &[32.0, 64.0]), flags);
-        let moved = settings(&flags, &axes, &[45.3, 128.0]);
-        assert_eq!(moved.values.number(&yarn::BETA_FAST), Some(45.3));
-        assert_eq!(moved.values.whole(&rerope::WINDOW), Some(128));
     }
 }

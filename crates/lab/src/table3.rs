@@ -5,7 +5,10 @@
 
 use std::f32::consts::TAU;
 
-use rope_cpu::rope::{Direction, Histogram, TrainedAngles};
+use crate::{
+    disturbance::{Direction, Histogram, TrainedAngles},
+    mean,
+};
 
 /// The precision of the computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +64,6 @@ pub fn table3(arithmetic: Arithmetic) -> [Row; 3] {
 
 /// Returns the means of PI, YaRN and DPRoPE, in this order, from the disturbances of each pair.
 fn rows(extrapolated: &[f64], linear: &[f64], yarn: &[f64]) -> [f64; 3] {
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let least: Vec<f64> = extrapolated.iter().zip(linear).map(|(a, b)| a.min(*b)).collect();
     [mean(linear), mean(yarn), mean(&least)]
 }

@@ -8,8 +8,6 @@
 
 use std::{f64::consts::TAU, str::FromStr};
 
-use super::Error;
-
 /// The maximum number of positions with counted angles, which takes seconds.
 pub const POSITIONS_MAX: usize = 1 << 22;
 
@@ -41,12 +39,12 @@ impl Direction {
 }
 
 impl FromStr for Direction {
-    type Err = Error;
+    type Err = String;
 
-    fn from_str(name: &str) -> Result<Self, Error> {
+    fn from_str(name: &str) -> Result<Self, String> {
         Direction::ALL.into_iter().find(|way| way.name() == name).ok_or_else(|| {
             let known = Direction::ALL.map(Direction::name).join(", ");
-            Error::UnknownDirection { name: name.into(), known }
+            format!("unknown direction of the divergence {name:?}: must be one of {known}")
         })
     }
 }
@@ -54,7 +52,7 @@ impl FromStr for Direction {
 /// The number of angles of one pair in each interval of the circle.
 ///
 /// ```
-/// use rope_cpu::rope::{Direction, Histogram};
+/// use rope_cpu_lab::disturbance::{Direction, Histogram};
 ///
 /// let trained = Histogram::new(0.01, 4096, 360);
 /// let longer = Histogram::new(0.01, 8192, 360);
@@ -80,6 +78,11 @@ impl Histogram {
             counts[((angle * per_radian) as usize).min(intervals - 1)] += 1;
         }
         Histogram { counts, positions }
+    }
+
+    /// Returns the share of the angles in each interval.
+    pub fn shares(&self) -> Vec<f64> {
+        self.counts.iter().map(|count| f64::from(*count) / self.positions as f64).collect()
     }
 
     /// Returns the disturbance of the `trained` angles by these. Both histograms must have the same
