@@ -5,9 +5,12 @@ use std::sync::Arc;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    Event, Parser, Tool, ToolChoice, Tools, engine,
-    format::{Dialect, Generic, derived, known},
+    dialect::Dialect,
+    engine,
+    format::{derived, generic::Generic, known},
     message::content,
+    parser::{Event, Parser},
+    tools::{Tool, ToolChoice, Tools},
 };
 
 const TOOL: &str = "probe_tool";

@@ -13,8 +13,13 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{Tool, Tools, format::FENCE, reasoning::Markers};
-use crate::Token;
+use super::{
+    reasoning::Markers,
+    tools::{Tool, Tools},
+};
+
+/// A token: an index into the vocabulary.
+pub type Token = u32;
 
 /// A grammar in progress.
 pub(super) struct Lark<'c> {
@@ -28,6 +33,9 @@ pub(super) struct Lark<'c> {
     formatted: bool,
     rules: String,
 }
+
+/// The text before and after a block of code.
+pub(super) const FENCE: &str = "```";
 
 /// White space between the parts of a call. Models that write more seldom stop.
 const SPACE: &str = r"[ \t\r\n]{0,4}";

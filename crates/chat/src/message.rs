@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::Error as _};
 use serde_json::{Map, Value as Json, json};
 
+use super::error::Error;
+
 /// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -133,7 +135,7 @@ impl Message {
     ///
     /// # Errors
     /// If the arguments of a call are not a JSON object, and the template needs one.
-    pub(super) fn to_json(&self, shape: Shape) -> Result<Json, super::Error> {
+    pub(super) fn to_json(&self, shape: Shape) -> Result<Json, Error> {
         let role = match self.role {
             Role::Developer if !shape.developer => Role::System,
             role => role,
@@ -193,7 +195,7 @@ pub(super) struct Shape {
 }
 
 impl ToolCall {
-    fn to_json(&self, shape: Shape) -> Result<Json, super::Error> {
+    fn to_json(&self, shape: Shape) -> Result<Json, Error> {
         let arguments = match shape.objects {
             true => Json::Object(self.object()?),
             false => json!(self.arguments),
@@ -207,13 +209,13 @@ impl ToolCall {
         Ok(Json::Object(call))
     }
 
-    /// Returns the arguments as an object. An empty text is an empty object.
-    pub(super) fn object(&self) -> Result<Map<String, Json>, super::Error> {
+    /// Returns the arguments as an object, which is empty for an empty text.
+    pub(super) fn object(&self) -> Result<Map<String, Json>, Error> {
         if self.arguments.trim().is_empty() {
             return Ok(Map::new());
         }
         rope_cpu_json::parse(&self.arguments)
-            .map_err(|reason| super::Error::CallArguments { name: self.name.clone(), reason })
+            .map_err(|reason| Error::CallArguments { name: self.name.clone(), reason })
     }
 }
 

@@ -1,17 +1,14 @@
 //! Parses text, reasoning and tool calls from an answer during generation.
 
-mod arguments;
-mod cursor;
-
 use std::{mem, sync::Arc};
 
-pub(super) use arguments::{Arguments, JsonObject, Nothing, Progress};
-pub(super) use cursor::{Cursor, Read, Stop};
-
 use super::{
-    Tool, Tools,
-    format::{Dialect, Place, WholeAnswer, WholeAnswerReader},
+    arguments::{Arguments, Progress},
+    cursor::{Cursor, Read, Stop},
+    dialect::{Block, Dialect, Place},
+    format::json_call::{WholeAnswer, WholeAnswerReader},
     reasoning::Markers,
+    tools::{Tool, Tools},
 };
 
 /// A part of an answer.
@@ -91,14 +88,6 @@ enum State {
     AfterArguments,
     /// Another call starts here.
     NextCall,
-}
-
-/// A part of an answer after a marker.
-#[derive(Debug)]
-pub(super) enum Block {
-    Text,
-    Reasoning(Markers),
-    Call { name: String, id: Option<String>, arguments: Box<dyn Arguments> },
 }
 
 impl Parser {

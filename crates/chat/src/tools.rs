@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
-use super::Error;
+use super::error::Error;
 
 /// A function that a model may call.
 ///

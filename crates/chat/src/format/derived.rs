@@ -14,15 +14,16 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::{
-    Dialect, Place, named,
     pattern::{ID, Pattern},
     tags::{Tagged, Tags},
 };
 use crate::{
-    Tool, ToolChoice, Tools,
+    arguments::{Arguments, JsonObject},
+    cursor::{Cursor, Read, Stop},
+    dialect::{Block, Dialect, Place, named},
     grammar::{Lark, Row},
     message::content,
-    parser::{Arguments, Block, Cursor, JsonObject, Read, Stop},
+    tools::{Tool, ToolChoice, Tools},
 };
 
 /// A format, derived from a template.

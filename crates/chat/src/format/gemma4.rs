@@ -3,18 +3,18 @@
 
 mod arguments;
 
-use super::{Dialect, Place, json_call};
+use super::json_call;
 use crate::{
-    Tool, Tools,
+    cursor::{Cursor, Read, Stop},
+    dialect::{Block, Dialect, Place},
     grammar::Lark,
-    parser::{Block, Cursor, Read, Stop},
     reasoning::Markers,
+    tools::{Tool, Tools},
 };
-use arguments::Bare;
+use arguments::{Bare, QUOTE};
 
 const OPEN: &str = "<|tool_call>";
 const CLOSE: &str = "<tool_call|>";
-const QUOTE: &str = "<|\"|>";
 
 const REASONING: Markers =
     Markers { start: "<|channel>thought", end: "<channel|>", forced: "<channel|>" };

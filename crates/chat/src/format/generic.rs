@@ -3,11 +3,13 @@
 
 use serde_json::json;
 
-use super::{Dialect, Place, json_call};
+use super::json_call;
 use crate::{
-    Message, Role, Tool, ToolCall, Tools,
+    cursor::{Cursor, Read, Stop},
+    dialect::{Block, Dialect, Place},
     grammar::Lark,
-    parser::{Block, Cursor, Read, Stop},
+    message::{Message, Role, ToolCall},
+    tools::{Tool, Tools},
 };
 
 /// The format for templates without one.

@@ -3,12 +3,13 @@
 //! is a message to a function, `<|channel|>commentary to=functions.f
 //! <|constrain|>json<|message|>{}<|call|>`.
 
-use super::{Dialect, Place, json_call};
+use super::json_call;
 use crate::{
-    Tool, Tools,
+    cursor::{Cursor, Read, Stop},
+    dialect::{Block, Dialect, Place},
     grammar::Lark,
-    parser::{Block, Cursor, Read, Stop},
     reasoning::Markers,
+    tools::{Tool, Tools},
 };
 
 const REASONING: Markers =

@@ -1,10 +1,11 @@
 //! Hermes, Qwen 2.5 and Qwen 3: `<tool_call>{"name": "f", "arguments": {}}</tool_call>`.
 
-use super::{Dialect, Place, json_call};
+use super::json_call;
 use crate::{
-    Tool, Tools,
+    cursor::{Cursor, Read},
+    dialect::{Block, Dialect, Place},
     grammar::Lark,
-    parser::{Block, Cursor, Read},
+    tools::{Tool, Tools},
 };
 
 #[derive(Debug)]

@@ -3,12 +3,12 @@
 use serde_json::{Map, Value as Json};
 
 use crate::{
-    Tool,
-    parser::{Arguments, Block, Cursor, JsonObject, Nothing, Read, Stop},
+    arguments::{Arguments, JsonObject, Nothing},
+    cursor::{Cursor, Read, Stop},
+    dialect::Block,
+    grammar::FENCE,
+    tools::Tool,
 };
-
-/// The text before and after a block of code.
-pub(crate) const FENCE: &str = "```";
 
 /// Parses a call up to its arguments, which have a key from `keys`. The name comes before them. The
 /// keys `type` and `id` may come first as well.

@@ -1,14 +1,16 @@
 //! LFM2: calls as in Python, `<|tool_call_start|>[f(a=1, b="text"), g()]<|tool_call_end|>`.
 
 use super::{
-    Dialect, Place, named,
     python::{self, Keywords},
     tags::Parameter,
 };
 use crate::{
-    Error, Tool, ToolCall, Tools,
+    cursor::{Cursor, Read},
+    dialect::{Block, Dialect, Place, named},
+    error::Error,
     grammar::Lark,
-    parser::{Block, Cursor, Read},
+    message::ToolCall,
+    tools::{Tool, Tools},
 };
 
 const OPEN: &str = "<|tool_call_start|>";

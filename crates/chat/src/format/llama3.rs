@@ -1,11 +1,12 @@
 //! Llama 3.1 and later: `{"name": "f", "parameters": {}}`, at the start of an answer or after
 //! `<|python_tag|>`. `;` separates several calls.
 
-use super::{Dialect, Place, json_call};
+use super::json_call;
 use crate::{
-    Tool, Tools,
+    cursor::{Cursor, Read, Stop},
+    dialect::{Block, Dialect, Place},
     grammar::Lark,
-    parser::{Block, Cursor, Read, Stop},
+    tools::{Tool, Tools},
 };
 
 const TAG: &str = "<|python_tag|>";

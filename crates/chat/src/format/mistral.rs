@@ -1,11 +1,12 @@
 //! Mistral: `[TOOL_CALLS][{"name": "f", "arguments": {}}]`, and since 2025 `[TOOL_CALLS]f[ARGS]{}`,
 //! with `[CALL_ID]` and an identifier before the arguments in some models.
 
-use super::{Dialect, Place, json_call};
+use super::json_call;
 use crate::{
-    Tool, Tools,
+    cursor::{Cursor, Read},
+    dialect::{Block, Dialect, Place},
     grammar::Lark,
-    parser::{Block, Cursor, Read},
+    tools::{Tool, Tools},
 };
 
 const MARKER: &str = "[TOOL_CALLS]";

@@ -1,8 +1,8 @@
 //! Texts of a format as words, since models vary the white space between words.
 
 use crate::{
+    cursor::{Cursor, Read},
     grammar::Row,
-    parser::{Cursor, Read},
 };
 
 /// Stands for the identifier of a call, in a text that becomes a pattern.

@@ -2,7 +2,10 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::parser::{Arguments, Cursor, Progress, Read, Stop};
+use crate::{
+    arguments::{Arguments, Progress},
+    cursor::{Cursor, Read, Stop},
+};
 
 /// Converts a literal to JSON; `None` if the text is not a literal.
 pub fn to_json(text: &str) -> Option<String> {

@@ -4,14 +4,15 @@
 use std::sync::Arc;
 
 use super::{
-    Dialect, Place, json_call,
+    json_call,
     pattern::Pattern,
     tags::{Parameter, Tagged, Tags},
 };
 use crate::{
-    Tool, Tools,
+    cursor::{Cursor, Read, Stop},
+    dialect::{Block, Dialect, Place},
     grammar::Lark,
-    parser::{Block, Cursor, Read, Stop},
+    tools::{Tool, Tools},
 };
 
 #[derive(Debug)]

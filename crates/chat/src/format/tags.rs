@@ -6,9 +6,10 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{pattern::Pattern, python};
 use crate::{
-    Tool,
+    arguments::{Arguments, Progress},
+    cursor::{Cursor, Read, Stop},
     grammar::{Lark, Row},
-    parser::{Arguments, Cursor, Progress, Read, Stop},
+    tools::Tool,
 };
 
 /// The texts around arguments.

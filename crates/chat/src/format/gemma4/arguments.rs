@@ -2,8 +2,13 @@
 
 use serde_json::{Value as Json, json};
 
-use super::QUOTE;
-use crate::parser::{Arguments, Cursor, Progress, Read};
+use crate::{
+    arguments::{Arguments, Progress},
+    cursor::{Cursor, Read},
+};
+
+/// The text around strings.
+pub const QUOTE: &str = "<|\"|>";
 
 /// Reads arguments with bare keys.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use super::{Cursor, Read, Stop};
+use super::cursor::{Cursor, Read, Stop};
 
 /// Parses arguments, and writes them as a JSON object.
 pub trait Arguments: Debug + Send {
