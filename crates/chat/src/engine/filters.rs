@@ -3,7 +3,7 @@
 //! Filters with results larger than their input are written here. The others are the engine's, and
 //! pay for the bytes that they read and build. Other names do not exist.
 
-use std::sync::LazyLock;
+use std::{fmt, sync::LazyLock};
 
 use jiff::Zoned;
 use minijinja::{
@@ -12,7 +12,7 @@ use minijinja::{
 };
 
 use super::{
-    Refusal, arithmetic, format,
+    format,
     meter::{self, List, Meter, Text, invalid},
     methods,
     number::Number,
@@ -35,47 +35,10 @@ const OF_TEXT: [&str; 3] = ["capitalize", "lower", "upper"];
 const COMPARING: [&str; 6] = ["sort", "dictsort", "unique", "groupby", "min", "max"];
 
 /// Tests, which may read all of their values.
-const TESTS: [&str; 39] = [
-    "undefined",
-    "defined",
-    "none",
-    "safe",
-    "escaped",
-    "boolean",
-    "odd",
-    "even",
-    "divisibleby",
-    "number",
-    "integer",
-    "float",
-    "string",
-    "mapping",
-    "lower",
-    "upper",
-    "sameas",
-    "eq",
-    "equalto",
-    "==",
-    "ne",
-    "!=",
-    "lt",
-    "lessthan",
-    "<",
-    "le",
-    "<=",
-    "gt",
-    "greaterthan",
-    ">",
-    "ge",
-    ">=",
-    "in",
-    "true",
-    "false",
-    "filter",
-    "test",
-    "startingwith",
-    "endingwith",
-];
+const TESTS: &str = "\
+undefined defined none safe escaped boolean odd even divisibleby number integer float string \
+mapping lower upper sameas eq equalto == ne != lt lessthan < le <= gt greaterthan > ge >= in \
+true false filter test startingwith endingwith";
 
 /// Maximum bytes of a format of `strftime_now`.
 const TIME_FORMAT: usize = 1_000;
@@ -108,7 +71,7 @@ pub(super) fn add_to(environment: &mut Environment, meter: &Meter, now: &Zoned) 
             meter.built(ENGINE.empty_state().apply_filter(name, &args)?)
         });
     }
-    for name in TESTS {
+    for name in TESTS.split(' ') {
         let meter = meter.clone();
         environment.add_test(name, move |args: Args| {
             let args = args.into_values();
@@ -125,7 +88,6 @@ pub(super) fn add_to(environment: &mut Environment, meter: &Meter, now: &Zoned) 
     environment.add_test("sequence", |value: &Value| value.len().is_some());
     add_choosing(environment, meter);
     add_building(environment, meter);
-    arithmetic::add_to(environment, meter);
     add_functions(environment, meter, now);
 }
 
@@ -415,3 +377,15 @@ fn add_functions(environment: &mut Environment, meter: &Meter, now: &Zoned) {
         own.built(dict.call(state, &args)?)
     });
 }
+
+/// The message of a template's `raise_exception`.
+#[derive(Debug)]
+pub(super) struct Refusal(pub String);
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refusal {}

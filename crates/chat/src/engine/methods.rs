@@ -148,13 +148,6 @@ pub(super) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
 }
 
-/// Returns the characters of a text, as texts.
-pub(super) fn characters(meter: &Meter, s: &str) -> Result<Value, Error> {
-    let mut list = List::new(meter);
-    s.chars().try_for_each(|c| list.push(c.into()))?;
-    Ok(list.into_value())
-}
-
 /// Returns a text with capitals at the start of words. `between` returns whether a character
 /// separates words.
 pub(super) fn title(

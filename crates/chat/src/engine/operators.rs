@@ -10,7 +10,6 @@ use minijinja::{
 use super::{
     format,
     meter::{List, Meter, Text, invalid},
-    methods,
     number::{Number, integer, too_large},
     print,
 };
@@ -382,11 +381,18 @@ fn map(meter: &Meter, items: &[Value]) -> Result<Value, Error> {
 /// Returns the items that a `for` iterates over.
 pub(super) fn iterate(meter: &Meter, value: &Value) -> Result<Value, Error> {
     match value.kind() {
-        ValueKind::String => methods::characters(meter, value.as_str().unwrap_or_default()),
+        ValueKind::String => characters(meter, value.as_str().unwrap_or_default()),
         ValueKind::Seq | ValueKind::Iterable | ValueKind::Map | ValueKind::Undefined => {
             meter.charge(value.len().unwrap_or(0) * 4)?;
             Ok(value.clone())
         }
         other => Err(invalid(format!("a value of type {other} cannot be iterated"))),
     }
+}
+
+/// Returns the characters of a text, as texts.
+fn characters(meter: &Meter, s: &str) -> Result<Value, Error> {
+    let mut list = List::new(meter);
+    s.chars().try_for_each(|c| list.push(c.into()))?;
+    Ok(list.into_value())
 }
