@@ -252,21 +252,19 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
         Some(Subcommands::Passkey(args)) => passkey::run(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Eval(args)) => eval::run(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Rope(args)) => rope::run(&args, &mut std::io::stdout().lock()),
-        Some(Subcommands::Inspect(args)) => {
-            inspect::run(&args, &mut std::io::stdout().lock()).map_err(Error::from)
-        }
+        Some(Subcommands::Inspect(args)) => inspect::run(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Quantize(args)) => quantize::run(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Imatrix(args)) => imatrix::run(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Machine(args)) => machine::run(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Tokenize(args)) => {
-            tokenize::tokenize(&args, &mut std::io::stdout().lock()).map_err(Error::from)
+            tokenize::tokenize(&args, &mut std::io::stdout().lock())
         }
         Some(Subcommands::Completions(args)) => {
             shell::completions(&args, &mut std::io::stdout().lock())
         }
         Some(Subcommands::Man(args)) => shell::man(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Detokenize(args)) => {
-            tokenize::detokenize(&args, &mut std::io::stdout().lock()).map_err(Error::from)
+            tokenize::detokenize(&args, &mut std::io::stdout().lock())
         }
     };
     match result {

@@ -4,7 +4,6 @@ use std::{fmt::Display, io, process::ExitCode};
 
 use thiserror::Error;
 
-use super::{inspect, tokenize};
 use rope_cpu::platform::interrupt;
 
 /// An error that stops a command.
@@ -51,25 +50,6 @@ impl Error {
                 super::note(format_args!("error: {self}"));
                 ExitCode::FAILURE
             }
-        }
-    }
-}
-
-impl From<inspect::Error> for Error {
-    fn from(error: inspect::Error) -> Self {
-        match error {
-            inspect::Error::Write(e) => Error::Output(e),
-            other => Error::usage(other),
-        }
-    }
-}
-
-impl From<tokenize::Error> for Error {
-    fn from(error: tokenize::Error) -> Self {
-        match error {
-            tokenize::Error::Write(e) => Error::Output(e),
-            tokenize::Error::Model(e) => e,
-            other => Error::usage(other),
         }
     }
 }

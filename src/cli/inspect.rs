@@ -7,9 +7,8 @@ mod totals;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use thiserror::Error;
-
-use rope_cpu::gguf::{self, File, Gguf, Tensor, Value, cross_check};
+use super::error::Error;
+use rope_cpu::gguf::{File, Gguf, Tensor, Value, cross_check};
 
 /// Show the contents of a GGUF file: metadata, tensors, sizes, RoPE settings
 #[derive(Debug, clap::Args)]
@@ -42,37 +41,20 @@ impl InspectArgs {
     }
 }
 
-/// An error of `inspect`.
-#[derive(Debug, Error)]
-pub enum Error {
-    /// The file is invalid.
-    #[error(transparent)]
-    File(#[from] gguf::Error),
-    /// `--verify`: the header was not confirmed.
-    #[error("{path}: {source}", path = path.display())]
-    CrossCheck {
-        /// The file.
-        path: PathBuf,
-        /// The difference, or the reason why the header could not be compared.
-        source: cross_check::Error,
-    },
-    /// The output could not be written.
-    #[error("cannot write: {0}")]
-    Write(#[from] std::io::Error),
-}
-
 /// Prints the contents of the file.
 ///
 /// # Errors
 ///
 /// If the file is invalid, writing to `out` fails, or `--verify` finds a difference.
 pub fn run(args: &InspectArgs, out: &mut dyn Write) -> Result<(), Error> {
-    let file = File::open(args.path())?;
-    let gguf = file.parse(&[])?;
+    let file = File::open(args.path()).map_err(Error::usage)?;
+    let gguf = file.parse(&[]).map_err(Error::usage)?;
     if args.verify {
         for part in file.parts() {
-            cross_check::compare(part.bytes(), &Gguf::parse(part.bytes(), &[])?)
-                .map_err(|source| Error::CrossCheck { path: part.path().into(), source })?;
+            let parsed = Gguf::parse(part.bytes(), &[]).map_err(Error::usage)?;
+            cross_check::compare(part.bytes(), &parsed).map_err(|error| {
+                Error::usage(format_args!("{}: {error}", part.path().display()))
+            })?;
         }
     }
     let report = Report { args, parts: file.parts().collect(), gguf: &gguf };

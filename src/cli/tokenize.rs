@@ -3,18 +3,15 @@
 
 mod input;
 
-use std::{
-    io::{self, Write},
-    path::PathBuf,
+use std::io::{self, Write};
+
+use super::{
+    args::{ModelArgs, all_overrides},
+    error::Error,
 };
-
-use thiserror::Error;
-
-use super::args::{ModelArgs, all_overrides};
 use rope_cpu::{
-    Token,
-    gguf::{self, File},
-    tokenizer::{self, Ends, Special, Tokenizer},
+    gguf::File,
+    tokenizer::{Ends, Special, Tokenizer},
 };
 
 /// Show the tokens of a text, as llama-tokenize does
@@ -56,31 +53,6 @@ pub struct DetokenizeArgs {
     /// Token IDs; if none are given, they are read from standard input
     #[arg(value_name = "ID")]
     tokens: Vec<String>,
-}
-
-/// An error of `tokenize` or `detokenize`.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-#[allow(missing_docs, reason = "the messages describe the fields")]
-pub enum Error {
-    #[error("there is no text: give one of --prompt, --file or --stdin")]
-    NoText,
-    #[error("cannot read {path}: {source}", path = path.display())]
-    Read { path: PathBuf, source: io::Error },
-    #[error("cannot read standard input: {0}")]
-    Stdin(io::Error),
-    #[error("{text:?} is not a token ID: give a whole number")]
-    Number { text: String },
-    #[error("there is no token {token}: the vocabulary has {len} tokens, from 0")]
-    Token { token: Token, len: usize },
-    #[error(transparent)]
-    Model(#[from] super::Error),
-    #[error(transparent)]
-    File(#[from] gguf::Error),
-    #[error("{path}: {source}", path = path.display())]
-    Tokenizer { path: PathBuf, source: tokenizer::Error },
-    #[error("cannot write: {0}")]
-    Write(#[from] io::Error),
 }
 
 /// Prints the tokens of a text.
@@ -127,11 +99,13 @@ pub fn detokenize(args: &DetokenizeArgs, out: &mut dyn Write) -> Result<(), Erro
     with_tokenizer(&args.model, |tokenizer| {
         let len = tokenizer.len();
         let tokens = match &args.tokens[..] {
-            [] => input::tokens(&io::read_to_string(io::stdin()).map_err(Error::Stdin)?)?,
+            [] => input::tokens(&io::read_to_string(io::stdin()).map_err(input::stdin_error)?)?,
             given => input::tokens(&given.join(" "))?,
         };
         if let Some(&token) = tokens.iter().find(|&&token| token as usize >= len) {
-            return Err(Error::Token { token, len });
+            return Err(Error::usage(format_args!(
+                "there is no token {token}: the vocabulary has {len} tokens, from 0"
+            )));
         }
         out.write_all(&tokenizer.decode(&tokens, true))?;
         Ok(out.flush()?)
@@ -143,10 +117,10 @@ fn with_tokenizer(
     run: impl FnOnce(&Tokenizer) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let path = args.file()?;
-    let file = File::open(path)?;
+    let file = File::open(path).map_err(Error::usage)?;
     let overrides = all_overrides(&args.override_kv);
-    let gguf = file.parse(&overrides)?;
+    let gguf = file.parse(&overrides).map_err(Error::usage)?;
     let tokenizer = Tokenizer::from_metadata(gguf.metadata())
-        .map_err(|source| Error::Tokenizer { path: path.into(), source })?;
+        .map_err(|error| Error::usage(format_args!("{}: {error}", path.display())))?;
     run(&tokenizer)
 }
