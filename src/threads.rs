@@ -30,6 +30,8 @@ pub(crate) use memory::Memory;
 pub(crate) use phased::{Columns, Phased};
 pub use power::Power;
 
+pub use crate::platform::processors::Workers;
+
 use self::{current::Current, power::Pace};
 use crate::platform::prefer_fast_cores;
 
@@ -43,39 +45,6 @@ pub struct Threads {
     pool: rayon::ThreadPool,
     team: u64,
     step: Mutex<Shared>,
-}
-
-/// The number of workers for each kind of step.
-///
-/// ```
-/// use rope_cpu::threads::Workers;
-///
-/// // Four performance cores for answers, and the efficiency cores as well for prompts.
-/// let workers = Workers { answers: 4, prompts: 8 };
-/// assert_eq!(workers.most(), 8);
-/// assert_eq!(Workers::from(4), Workers { answers: 4, prompts: 4 });
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Workers {
-    /// For a step that only generates answers. It is limited by memory bandwidth, so slow cores do
-    /// not help.
-    pub answers: usize,
-    /// For a step with prompt tokens. It is limited by arithmetic.
-    pub prompts: usize,
-}
-
-impl Workers {
-    /// Returns the number of workers of a team that runs both kinds of steps.
-    pub fn most(self) -> usize {
-        self.answers.max(self.prompts)
-    }
-}
-
-/// Uses the same number for all steps.
-impl From<usize> for Workers {
-    fn from(count: usize) -> Self {
-        Workers { answers: count, prompts: count }
-    }
 }
 
 /// The state that the workers of a step share.

@@ -12,9 +12,45 @@ use super::{
     system,
     topology::{Machine, cores},
 };
-use crate::threads::Workers;
+/// The number of workers for each kind of step.
+///
+/// ```
+/// use rope_cpu::threads::Workers;
+///
+/// // Four performance cores for answers, and the efficiency cores as well for prompts.
+/// let workers = Workers { answers: 4, prompts: 8 };
+/// assert_eq!(workers.most(), 8);
+/// assert_eq!(Workers::from(4), Workers { answers: 4, prompts: 4 });
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workers {
+    /// For a step that only generates answers. It is limited by memory bandwidth, so slow cores do
+    /// not help.
+    pub answers: usize,
+    /// For a step with prompt tokens. It is limited by arithmetic.
+    pub prompts: usize,
+}
 
-/// The numbers of threads and the reason for them.
+impl Workers {
+    /// Returns the number of workers of a team that runs both kinds of steps.
+    pub fn most(self) -> usize {
+        self.answers.max(self.prompts)
+    }
+}
+
+/// Uses the same number for all steps.
+impl From<usize> for Workers {
+    fn from(count: usize) -> Self {
+        Workers { answers: count, prompts: count }
+    }
+}
+
+/// A team of worker threads.
+///
+/// ```
+/// assert_eq!(rope_cpu::threads::Threads::new(2)?.count(), 2);
+/// # Ok::<(), rayon::ThreadPoolBuildError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Threads {
     /// The numbers of threads.

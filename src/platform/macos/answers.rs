@@ -105,12 +105,9 @@ fn integer(bytes: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        platform::{
-            processors::threads,
-            topology::{CoreKinds, Topology},
-        },
-        threads::Workers,
+    use crate::platform::{
+        processors::{Workers, threads},
+        topology::{CoreKinds, Topology},
     };
 
     /// A MacBook Pro of 2021, as `sysctl -a` prints it.

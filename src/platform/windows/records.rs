@@ -108,12 +108,9 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        platform::{
-            processors::threads,
-            topology::{CoreKinds, Topology},
-        },
-        threads::Workers,
+    use crate::platform::{
+        processors::{Workers, threads},
+        topology::{CoreKinds, Topology},
     };
 
     /// Returns a record of a core or a package, with the masks of its groups.
