@@ -89,69 +89,22 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let mut progress = Progress::new(todo.iter().map(|run| operations(run, length)));
     let end = Instant::now().checked_add(args.scoring.budget());
     progress.ends_at(end);
-    let time_left =
-        || end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
     let mut left_out: Vec<&str> = Vec::new();
     let mut compared = runs.len() - todo.len();
     for run in todo {
-        let mut measured = None;
-        while measured.is_none() {
-            let tokens = text.tokens.len();
-            progress.begin(&format!("{}, {tokens} tokens", run.method));
-            let (began, mut first, mut pace) = (Instant::now(), None, None);
-            let read = &mut |read| {
-                let done = operations(run, read);
-                progress.part(read, done);
-                if pace.is_some() {
-                    return ControlFlow::Continue(());
-                }
-                // The first batch also reads the weights from the disk. So the second one is a better
-                // measure, unless it would take too long.
-                let elapsed = began.elapsed();
-                let (before, since) = match first {
-                    None if 4 * elapsed < time_left() => {
-                        first = Some((done, elapsed));
-                        return ControlFlow::Continue(());
-                    }
-                    None => (0.0, Duration::ZERO),
-                    Some(first) => first,
-                };
-                // Operations per second.
-                let pace = *pace.insert((done - before) / (elapsed - since).as_secs_f64());
-                // A first method is of use only with a second one, which therefore runs in any case.
-                let needed = if compared == 0 { 2.0 } else { 1.0 };
-                let needed = needed * operations(run, tokens) - done;
-                let late = needed / pace > time_left().as_secs_f64();
-                match compared != 1 && late {
-                    true => ControlFlow::Break(()),
-                    false => ControlFlow::Continue(()),
-                }
-            };
-            measured = text.score(&run.method, &run.plan.rope, run.plan.options(), read)?;
-            let (None, Some(pace)) = (&measured, pace) else { continue };
-            if compared > 0 {
-                break;
-            }
-            let possible = pace * time_left().as_secs_f64() * MARGIN / 2.0;
-            let fits = |tokens: &usize| operations(run, *tokens) <= possible;
-            let shorter = (1..PARTS).rev().map(|part| length * part / PARTS).find(fits);
-            let Some(shorter) = shorter.filter(|shorter| *shorter < tokens) else {
-                let minutes = 2.0 * operations(run, length / PARTS) / pace / 60.0;
-                return Err(Error::usage(format_args!(
-                    "--budget {}: two methods take {minutes:.1} min for {} of {length} tokens; give more \
-                     minutes, or a shorter --ctx",
-                    args.scoring.minutes,
-                    length / PARTS
-                )));
-            };
-            note(format_args!(
-                "note: --budget {} suffices for two methods only with the first {shorter} of {length} \
-                 tokens; all of them take about {:.0} min for two",
-                args.scoring.minutes,
-                (2.0 * operations(run, length) / pace / 60.0).ceil()
-            ));
+        // A first method is of use only with a second one, which therefore runs in any case.
+        let methods = match compared {
+            0 => Some(2.0),
+            1 => None,
+            _ => Some(1.0),
+        };
+        let of_run = |tokens| operations(run, tokens);
+        let (mut measured, mut pace) = score(run, &text, methods, end, &mut progress, &of_run)?;
+        while let (None, Some(slow), 0) = (&measured, pace, compared) {
+            let shorter = shortened(args, text.tokens.len(), slow, end, &of_run)?;
             text = Text::new(&model, text.tokens[..shorter].to_vec());
             progress.again(operations(run, shorter));
+            (measured, pace) = score(run, &text, methods, end, &mut progress, &of_run)?;
         }
         match measured {
             Some(measured) => {
@@ -177,6 +130,96 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         .collect();
     measured.sort_by(|a, b| a.perplexity().total_cmp(&b.perplexity()));
     show(args, &measured, out)
+}
+
+/// Returns the time until the budget ends; `None` is too far away to represent.
+fn left(end: Option<Instant>) -> Duration {
+    end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()))
+}
+
+/// The speed at which a method reads a text.
+struct Pace {
+    began: Instant,
+    /// The operations and the time of the first batch.
+    first: Option<(f64, Duration)>,
+    /// Operations per second, once they are known.
+    per_second: Option<f64>,
+}
+
+impl Pace {
+    /// Measures the pace once, after `done` operations. Returns it when it becomes known.
+    fn measure(&mut self, done: f64, end: Option<Instant>) -> Option<f64> {
+        if self.per_second.is_some() {
+            return None;
+        }
+        // The first batch also reads the weights from the disk. So the second one is a better
+        // measure, unless it would take too long.
+        let elapsed = self.began.elapsed();
+        if self.first.is_none() && 4 * elapsed < left(end) {
+            self.first = Some((done, elapsed));
+            return None;
+        }
+        let (before, since) = self.first.unwrap_or_default();
+        self.per_second = Some((done - before) / (elapsed - since).as_secs_f64());
+        self.per_second
+    }
+}
+
+/// Scores a text with a method. Stops, with `None`, as soon as it is clear that the budget does not
+/// suffice for this number of `methods`. Also returns the operations per second, if they are known.
+fn score(
+    run: &MethodRun,
+    text: &Text<'_>,
+    methods: Option<f64>,
+    end: Option<Instant>,
+    progress: &mut Progress,
+    operations: &dyn Fn(usize) -> f64,
+) -> Result<(Option<Measured>, Option<f64>), Error> {
+    let tokens = text.tokens.len();
+    progress.begin(&format!("{}, {tokens} tokens", run.method));
+    let mut pace = Pace { began: Instant::now(), first: None, per_second: None };
+    let read = &mut |read| {
+        let done = operations(read);
+        progress.part(read, done);
+        let late = pace.measure(done, end).zip(methods).is_some_and(|(pace, methods)| {
+            (methods * operations(tokens) - done) / pace > left(end).as_secs_f64()
+        });
+        if late { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let measured = text.score(&run.method, &run.plan.rope, run.plan.options(), read)?;
+    Ok((measured, pace.per_second))
+}
+
+/// Returns the length of a shorter start of a text of `tokens` that two methods can read in time.
+///
+/// # Errors
+/// If the budget does not suffice for any.
+fn shortened(
+    args: &Args,
+    tokens: usize,
+    pace: f64,
+    end: Option<Instant>,
+    operations: &dyn Fn(usize) -> f64,
+) -> Result<usize, Error> {
+    let (length, minutes) = (args.memory.context, args.scoring.minutes);
+    let possible = pace * left(end).as_secs_f64() * MARGIN / 2.0;
+    let fits = |tokens: &usize| operations(*tokens) <= possible;
+    let shorter = (1..PARTS).rev().map(|part| length * part / PARTS).find(fits);
+    let for_two = |tokens| 2.0 * operations(tokens) / pace / 60.0;
+    let Some(shorter) = shorter.filter(|shorter| *shorter < tokens) else {
+        return Err(Error::usage(format_args!(
+            "--budget {minutes}: two methods take {:.1} min for {} of {length} tokens; give more \
+             minutes, or a shorter --ctx",
+            for_two(length / PARTS),
+            length / PARTS
+        )));
+    };
+    note(format_args!(
+        "note: --budget {minutes} suffices for two methods only with the first {shorter} of {length} \
+         tokens; all of them take about {:.0} min for two",
+        for_two(length).ceil()
+    ));
+    Ok(shorter)
 }
 
 /// Returns every method that applies, with its plan. Of methods with equal results the first one is
