@@ -28,7 +28,19 @@ pub struct Curve {
     pub intervals: Vec<(f64, f64, f64)>,
 }
 
+impl Curve {
+    /// Creates a curve without vertical lines.
+    pub fn new(
+        name: impl Into<String>,
+        style: Style,
+        points: impl Iterator<Item = (f64, f64)>,
+    ) -> Self {
+        Curve { name: name.into(), style, points: points.collect(), intervals: Vec::new() }
+    }
+}
+
 /// Curves over one pair of axes.
+#[derive(Default)]
 pub struct Chart {
     pub title: String,
     pub x: String,

@@ -242,12 +242,7 @@ fn chart(windows: Windows, trained: usize, rows: &[&ScoredRun]) -> Chart {
             let middle = (bucket.positions.start + bucket.positions.end) as f64 / 2.0;
             (middle, bucket.nll.perplexity().value)
         });
-        Curve {
-            name: row.method.clone(),
-            style: style(i),
-            points: points.collect(),
-            intervals: Vec::new(),
-        }
+        Curve::new(&row.method, style(i), points)
     });
     Chart {
         title: format!(

@@ -228,11 +228,9 @@ fn disturbances(
     direction: Direction,
     values: &dyn Fn(&View) -> Vec<f64>,
 ) -> Chart {
-    let lines = views.iter().enumerate().map(|(i, view)| Curve {
-        name: view.name.clone(),
-        style: style(i),
-        points: values(view).into_iter().enumerate().map(|(i, value)| (i as f64, value)).collect(),
-        intervals: Vec::new(),
+    let lines = views.iter().enumerate().map(|(i, view)| {
+        let points = values(view).into_iter().enumerate().map(|(i, value)| (i as f64, value));
+        Curve::new(&view.name, style(i), points)
     });
     let length = views.first().map_or(0, |view| view.length);
     Chart {
@@ -243,10 +241,9 @@ fn disturbances(
         x: "pair of dimensions, from the fastest to the slowest".into(),
         y: format!("disturbance in nats, direction {}", direction.name()),
         x_to: (baseline.inv_freq.len().max(2) - 1) as f64,
-        trained: None,
         marks: true,
-        logarithmic: false,
         lines: lines.collect(),
+        ..Chart::default()
     }
 }
 

@@ -35,11 +35,8 @@ pub fn charts(
     let length = first.length;
     let groups = groups(views);
     let lines = |points: &dyn Fn(&View) -> Vec<(f64, f64)>| -> Vec<Curve> {
-        let curve = |(i, (name, view)): (usize, &(String, &View))| Curve {
-            name: name.clone(),
-            style: style(i),
-            points: points(view),
-            intervals: Vec::new(),
+        let curve = |(i, (name, view)): (usize, &(String, &View))| {
+            Curve::new(name, style(i), points(view).into_iter())
         };
         groups.iter().enumerate().map(curve).collect()
     };
@@ -52,10 +49,8 @@ pub fn charts(
         x: "pair of dimensions, from the fastest to the slowest".into(),
         y: "frequency over the trained one".into(),
         x_to: (first.ratios.len().max(2) - 1) as f64,
-        trained: None,
-        marks: false,
-        logarithmic: false,
         lines: lines(&|view| numbered(&view.ratios)),
+        ..Chart::default()
     };
 
     let pair = pair.unwrap_or_else(|| worst(baseline));
@@ -69,22 +64,14 @@ pub fn charts(
     let points = degrees(baseline.inv_freq[pair], baseline.context);
     // The dashes of many spikes would take a megabyte: then the line is solid, below the others.
     let (dash, at) = if intervals > INTERVALS { (0, 0) } else { (4, angles.len()) };
-    let trained = Curve {
-        name: "in training".into(),
-        style: Style(BLACK, dash),
-        points,
-        intervals: Vec::new(),
-    };
-    angles.insert(at, trained);
+    angles.insert(at, Curve::new("in training", Style(BLACK, dash), points.into_iter()));
     let angles = Chart {
         title: title(&format!("Angles of pair {pair}")),
         x: "angle in degrees".into(),
         y: "share of positions".into(),
         x_to: 360.0,
-        trained: None,
-        marks: false,
-        logarithmic: false,
         lines: angles,
+        ..Chart::default()
     };
 
     let distance = |i: f64| length as f64 * i / DISTANCES as f64;
@@ -94,8 +81,6 @@ pub fn charts(
         y: "bound of the attention score".into(),
         x_to: length as f64,
         trained: Some(baseline.context as f64),
-        marks: false,
-        logarithmic: false,
         lines: lines(&|view| {
             let at = |i: usize| {
                 let each = (0..OF_EACH).map(|j| i as f64 + j as f64 / OF_EACH as f64);
@@ -105,6 +90,7 @@ pub fn charts(
             };
             (0..DISTANCES).map(at).collect()
         }),
+        ..Chart::default()
     };
     vec![ratios, angles, decay]
 }

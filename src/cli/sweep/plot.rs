@@ -9,18 +9,16 @@ use rope_cpu::eval::sweep::Point;
 /// # Errors
 /// If drawing fails.
 pub fn draw(run: &SweepSettings<'_>, trained: usize, points: &[Point]) -> Result<String, String> {
-    let line = |name: &str, color, speed: &dyn Fn(&Point) -> f64| Curve {
-        name: name.into(),
-        style: Style(color, 0),
-        points: points.iter().map(|point| (point.depth as f64, speed(point))).collect(),
-        intervals: Vec::new(),
+    let line = |name: &str, color, speed: &dyn Fn(&Point) -> f64| {
+        let points = points.iter().map(|point| (point.depth as f64, speed(point)));
+        Curve::new(name, Style(color, 0), points)
     };
     let chart = |what: &str, lines| {
         let title = format!("{what} by depth, trained for {trained} tokens");
         let (x, y) = ("depth in tokens".into(), "tokens/s".into());
         let x_to = run.options.context as f64;
         let trained = Some(trained as f64);
-        Chart { title, x, y, x_to, trained, marks: true, logarithmic: false, lines }
+        Chart { title, x, y, x_to, trained, marks: true, lines, ..Chart::default() }
     };
     plot::draw(&[
         chart("Prompt processing", vec![line("prompt", BLUE, &Point::prompt_per_second)]),

@@ -103,10 +103,9 @@ fn curves(summary: &Summary, table: &Table) -> Chart {
         x: "length in tokens".into(),
         y: "share in percent".into(),
         x_to: 1.05 * summary.lengths.last().copied().unwrap_or_default() as f64,
-        trained: None,
         marks: true,
-        logarithmic: false,
         lines: lines.collect(),
+        ..Chart::default()
     }
 }
 

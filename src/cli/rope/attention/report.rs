@@ -116,12 +116,7 @@ pub fn charts(rows: &[&Row], trained: usize, length: usize) -> [Chart; 2] {
             let drawn = |bin: &&Bin| bin.pairs > 0 && !(logarithmic && value(bin) == 0.0);
             let middle = |bin: &Bin| (bin.distances.start + bin.distances.end) as f64 / 2.0;
             let points = mean.iter().filter(drawn).map(|bin| (middle(bin), value(bin)));
-            Curve {
-                name: row.method.clone(),
-                style: style(i),
-                points: points.collect(),
-                intervals: Vec::new(),
-            }
+            Curve::new(&row.method, style(i), points)
         });
         Chart {
             title: format!("{title}: {length} tokens, trained for {trained}"),
