@@ -32,7 +32,7 @@ use jiff::Zoned;
 use minijinja::{Environment, Error, ErrorKind, Value, syntax::SyntaxConfig};
 
 use filters::Refusal;
-use meter::{Meter, Text};
+use meter::Text;
 use program::Program;
 use rope_cpu_json::FileText;
 
@@ -75,27 +75,27 @@ pub(super) fn render(source: &str, given: Given, now: &Zoned) -> Result<String, 
     let Given { context, messages, bytes } = given;
     run(move || {
         let program = Program::new(source, syntax()?)?;
-        let meter = Meter::new(bytes);
+        meter::start(bytes);
         let mut environment = Environment::empty();
         let fuel = FUEL
             + FUEL_PER_MESSAGE.saturating_mul(messages as u64)
             + FUEL_PER_KILOBYTE.saturating_mul(bytes as u64 >> 10);
         environment.set_fuel(Some(fuel));
-        operators::add_to(&mut environment, &meter);
-        filters::add_to(&mut environment, &meter, now);
-        arithmetic::add_to(&mut environment, &meter);
+        operators::add_to(&mut environment);
+        filters::add_to(&mut environment, now);
+        arithmetic::add_to(&mut environment);
         environment
             .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        environment.set_formatter(move |output, _, value| {
+        environment.set_formatter(|output, _, value| {
             if let Some(text) = value.as_str() {
                 // Writing copies the text once; a block that becomes a value copies it again.
-                meter.charge(text.len() * 2 + 1)?;
+                meter::charge(text.len() * 2 + 1)?;
                 return Ok(output.write_str(text)?);
             }
-            let mut text = Text::new(&meter);
+            let mut text = Text::default();
             print::display(value, &mut text)?;
             let text = text.into_string();
-            meter.charge(text.len() * 2)?;
+            meter::charge(text.len() * 2)?;
             Ok(output.write_str(&text)?)
         });
         program.run(&environment, context)

@@ -4,17 +4,16 @@ use minijinja::{Environment, Error, Value, value::Kwargs};
 
 use super::{
     filters::{argument, count, string},
-    meter::{Meter, invalid},
+    meter::{self, invalid},
     number::{self, Number, integer},
     operators,
 };
 
-pub(super) fn add_to(environment: &mut Environment, meter: &Meter) {
-    let own = meter.clone();
+pub(super) fn add_to(environment: &mut Environment) {
     environment.add_filter(
         "int",
-        move |value: &Value, default: Option<Value>, base: Option<Value>, named: Kwargs| {
-            own.call(std::slice::from_ref(value))?;
+        |value: &Value, default: Option<Value>, base: Option<Value>, named: Kwargs| {
+            meter::call(std::slice::from_ref(value))?;
             let default = argument(default, &named, "default")?.unwrap_or_else(|| 0.into());
             let base =
                 argument(base, &named, "base")?.map_or(Ok(10), |base| count(&base, "int"))?;
@@ -35,9 +34,8 @@ pub(super) fn add_to(environment: &mut Environment, meter: &Meter) {
             Ok::<_, Error>(found.map_or(default, integer))
         },
     );
-    let own = meter.clone();
-    environment.add_filter("float", move |value: &Value, default: Option<Value>, named: Kwargs| {
-        own.call(std::slice::from_ref(value))?;
+    environment.add_filter("float", |value: &Value, default: Option<Value>, named: Kwargs| {
+        meter::call(std::slice::from_ref(value))?;
         let default = argument(default, &named, "default")?.unwrap_or_else(|| 0.0.into());
         named.assert_all_used()?;
         if value.is_undefined() {
@@ -70,20 +68,19 @@ pub(super) fn add_to(environment: &mut Environment, meter: &Meter) {
             file_size(bytes, binary)
         },
     );
-    let own = meter.clone();
     environment.add_filter(
         "sum",
-        move |items: &Value, attribute: Option<Value>, start: Option<Value>, named: Kwargs| {
+        |items: &Value, attribute: Option<Value>, start: Option<Value>, named: Kwargs| {
             let attribute = argument(attribute, &named, "attribute")?;
             let mut sum = argument(start, &named, "start")?.unwrap_or_else(|| 0.into());
             named.assert_all_used()?;
-            for item in operators::iterate(&own, items)?.try_iter()? {
-                own.call(&[])?;
+            for item in operators::iterate(items)?.try_iter()? {
+                meter::call(&[])?;
                 let item = match &attribute {
                     Some(name) => item.get_item(name)?,
                     None => item,
                 };
-                sum = operators::add(&own, &sum, &item)?;
+                sum = operators::add(&sum, &item)?;
             }
             Ok::<_, Error>(sum)
         },

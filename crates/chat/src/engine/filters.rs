@@ -13,7 +13,7 @@ use minijinja::{
 
 use super::{
     format,
-    meter::{self, List, Meter, Text, invalid},
+    meter::{self, List, Text, invalid},
     methods,
     number::Number,
     operators, print, tojson,
@@ -43,41 +43,37 @@ true false filter test startingwith endingwith";
 /// Maximum bytes of a format of `strftime_now`.
 const TIME_FORMAT: usize = 1_000;
 
-pub(super) fn add_to(environment: &mut Environment, meter: &Meter, now: &Zoned) {
+pub(super) fn add_to(environment: &mut Environment, now: &Zoned) {
     for name in SIMPLE {
-        let meter = meter.clone();
         environment.add_filter(name, move |args: Args| {
             let args = args.into_values();
-            meter.call(&args)?;
-            meter.built(ENGINE.empty_state().apply_filter(name, &args)?)
+            meter::call(&args)?;
+            meter::built(ENGINE.empty_state().apply_filter(name, &args)?)
         });
     }
     for name in OF_TEXT {
-        let meter = meter.clone();
         environment.add_filter(name, move |value: &Value| {
-            let value = text(&meter, value)?;
-            meter.built(ENGINE.empty_state().apply_filter(name, &[value])?)
+            let value = text(value)?;
+            meter::built(ENGINE.empty_state().apply_filter(name, &[value])?)
         });
     }
     for name in COMPARING {
-        let meter = meter.clone();
         environment.add_filter(name, move |args: Args| {
             let args = args.into_values();
             let count = args.first().and_then(Value::len).unwrap_or(0);
             // Sorting compares an item about log2(count) times.
             for _ in 0..=count.checked_ilog2().unwrap_or(0) {
-                args.iter().try_for_each(|arg| meter.read(arg))?;
+                args.iter().try_for_each(meter::read)?;
             }
-            meter.built(ENGINE.empty_state().apply_filter(name, &args)?)
+            meter::built(ENGINE.empty_state().apply_filter(name, &args)?)
         });
     }
     for name in TESTS.split(' ') {
-        let meter = meter.clone();
         environment.add_test(name, move |args: Args| {
             let args = args.into_values();
-            meter.call(&args)?;
+            meter::call(&args)?;
             if args.len() > 1 {
-                args.iter().try_for_each(|arg| meter.read(arg))?;
+                args.iter().try_for_each(meter::read)?;
             }
             ENGINE.empty_state().perform_test(name, &args)
         });
@@ -86,42 +82,39 @@ pub(super) fn add_to(environment: &mut Environment, meter: &Meter, now: &Zoned) 
     environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     // Values with a length and items.
     environment.add_test("sequence", |value: &Value| value.len().is_some());
-    add_choosing(environment, meter);
-    add_building(environment, meter);
-    add_functions(environment, meter, now);
+    add_choosing(environment);
+    add_building(environment);
+    add_functions(environment, now);
 }
 
 /// Filters that call others for each item.
-fn add_choosing(environment: &mut Environment, meter: &Meter) {
-    let own = meter.clone();
-    environment.add_filter("map", move |state: &mut State, value: Value, args: Args| {
-        own.call(std::slice::from_ref(&value))?;
-        filters::map(state, value, args).and_then(|list| own.built(list.into()))
+fn add_choosing(environment: &mut Environment) {
+    environment.add_filter("map", |state: &mut State, value: Value, args: Args| {
+        meter::call(std::slice::from_ref(&value))?;
+        filters::map(state, value, args).and_then(|list| meter::built(list.into()))
     });
     for name in ["select", "reject"] {
-        let own = meter.clone();
         let choose = move |state: &mut State, value: Value, test: Option<&str>, args: Args| {
-            own.call(std::slice::from_ref(&value))?;
+            meter::call(std::slice::from_ref(&value))?;
             let test = test.map(Into::into);
             let list = match name {
                 "select" => filters::select(state, value, test, args),
                 _ => filters::reject(state, value, test, args),
             };
-            own.built(list?.into())
+            meter::built(list?.into())
         };
         environment.add_filter(name, choose);
     }
     for name in ["selectattr", "rejectattr"] {
-        let own = meter.clone();
         let choose =
             move |state: &mut State, value: Value, attr: &str, test: Option<&str>, args: Args| {
-                own.call(std::slice::from_ref(&value))?;
+                meter::call(std::slice::from_ref(&value))?;
                 let (attr, test) = (attr.into(), test.map(Into::into));
                 let list = match name {
                     "selectattr" => filters::selectattr(state, value, attr, test, args),
                     _ => filters::rejectattr(state, value, attr, test, args),
                 };
-                own.built(list?.into())
+                meter::built(list?.into())
             };
         environment.add_filter(name, choose);
     }
@@ -145,38 +138,33 @@ pub(super) fn count(value: &Value, name: &str) -> Result<usize, Error> {
 }
 
 /// Filters with results larger than their arguments.
-fn add_building(environment: &mut Environment, meter: &Meter) {
+fn add_building(environment: &mut Environment) {
     for name in ["string", "safe"] {
-        let own = meter.clone();
-        environment.add_filter(name, move |value: &Value| text(&own, value));
+        environment.add_filter(name, move |value: &Value| text(value));
     }
-    let own = meter.clone();
-    environment.add_filter("trim", move |value: &Value, chars: Option<&str>| {
-        methods::strip(&own, string(&text(&own, value)?), "strip", chars)
+    environment.add_filter("trim", |value: &Value, chars: Option<&str>| {
+        methods::strip(string(&text(value)?), "strip", chars)
     });
-    let own = meter.clone();
-    environment.add_filter("reverse", move |value: &Value| match value.as_str() {
+    environment.add_filter("reverse", |value: &Value| match value.as_str() {
         Some(s) => {
-            own.charge(s.len() * 2)?;
+            meter::charge(s.len() * 2)?;
             Ok(s.chars().rev().collect::<String>().into())
         }
-        None => operators::reversed(&own, value),
+        None => operators::reversed(value),
     });
-    let own = meter.clone();
-    environment.add_filter("list", move |value: &Value| {
-        let mut list = List::new(&own);
-        operators::iterate(&own, value)?.try_iter()?.try_for_each(|item| list.push(item))?;
+    environment.add_filter("list", |value: &Value| {
+        let mut list = List::default();
+        operators::iterate(value)?.try_iter()?.try_for_each(|item| list.push(item))?;
         Ok::<_, Error>(list.into_value())
     });
-    let own = meter.clone();
     environment.add_filter(
         "join",
-        move |items: &Value, by: Option<Value>, attribute: Option<Value>, named: Kwargs| {
+        |items: &Value, by: Option<Value>, attribute: Option<Value>, named: Kwargs| {
             let by = argument(by, &named, "d")?;
             let attribute = argument(attribute, &named, "attribute")?;
             named.assert_all_used()?;
-            let mut joined = Text::new(&own);
-            for (i, item) in operators::iterate(&own, items)?.try_iter()?.enumerate() {
+            let mut joined = Text::default();
+            for (i, item) in operators::iterate(items)?.try_iter()?.enumerate() {
                 if let Some(by) = by.as_ref().filter(|_| i > 0) {
                     print::display(by, &mut joined)?;
                 }
@@ -189,34 +177,30 @@ fn add_building(environment: &mut Environment, meter: &Meter) {
             joined.into_value()
         },
     );
-    let own = meter.clone();
     environment.add_filter(
         "replace",
-        move |value: &Value, old: &Value, new: &Value, count: Option<i64>| {
-            let [value, old, new] = [text(&own, value)?, text(&own, old)?, text(&own, new)?];
-            methods::replace(&own, string(&value), string(&old), string(&new), count)
+        |value: &Value, old: &Value, new: &Value, count: Option<i64>| {
+            let [value, old, new] = [text(value)?, text(old)?, text(new)?];
+            methods::replace(string(&value), string(&old), string(&new), count)
         },
     );
-    let own = meter.clone();
-    environment.add_filter("format", move |pattern: &str, args: Args| {
+    environment.add_filter("format", |pattern: &str, args: Args| {
         let args = args.into_values();
         // By place or by name.
         let values = match args.as_slice() {
             [named] if named.is_kwargs() => named.clone(),
             _ => Tuple::from(args).into(),
         };
-        format::percent(&own, pattern, &values)
+        format::percent(pattern, &values)
     });
-    let own = meter.clone();
-    environment.add_filter("title", move |value: &Value| {
+    environment.add_filter("title", |value: &Value| {
         let between = |c| methods::is_space(c) || matches!(c, '-' | '(' | '{' | '[' | '<');
-        methods::title(&own, string(&text(&own, value)?), between)
+        methods::title(string(&text(value)?), between)
     });
     for name in ["e", "escape"] {
-        let own = meter.clone();
         environment.add_filter(name, move |value: &Value| {
-            let mut escaped = Text::new(&own);
-            for c in string(&text(&own, value)?).chars() {
+            let mut escaped = Text::default();
+            for c in string(&text(value)?).chars() {
                 match c {
                     '&' => escaped.push("&amp;")?,
                     '<' => escaped.push("&lt;")?,
@@ -229,37 +213,34 @@ fn add_building(environment: &mut Environment, meter: &Meter) {
             escaped.into_value()
         });
     }
-    let own = meter.clone();
-    environment.add_filter("center", move |value: &Value, width: Option<Value>| {
+    environment.add_filter("center", |value: &Value, width: Option<Value>| {
         let width = width.unwrap_or_else(|| 80.into());
-        methods::pad(&own, string(&text(&own, value)?), "center", &width, " ")
+        methods::pad(string(&text(value)?), "center", &width, " ")
     });
-    let own = meter.clone();
     environment.add_filter(
         "indent",
-        move |value: &Value,
-              width: Option<Value>,
-              first: Option<Value>,
-              blank: Option<Value>,
-              named: Kwargs| {
+        |value: &Value,
+         width: Option<Value>,
+         first: Option<Value>,
+         blank: Option<Value>,
+         named: Kwargs| {
             let width = argument(width, &named, "width")?;
             let is =
                 |given, name| argument(given, &named, name).map(|x| x.is_some_and(|x| x.is_true()));
             let (first, blank) = (is(first, "first")?, is(blank, "blank")?);
             named.assert_all_used()?;
-            indent(&own, string(&text(&own, value)?), width, first, blank)
+            indent(string(&text(value)?), width, first, blank)
         },
     );
     for name in ["batch", "slice"] {
-        let own = meter.clone();
         environment.add_filter(name, move |items: &Value, width: &Value, fill: Option<Value>| {
             let width = count(width, name)?;
             if width == 0 {
                 return Err(invalid(format!("{name}: the length must not be 0")));
             }
-            let items: Vec<Value> = operators::iterate(&own, items)?.try_iter()?.collect();
-            own.charge(items.len() * 64)?;
-            let mut rows = List::new(&own);
+            let items: Vec<Value> = operators::iterate(items)?.try_iter()?.collect();
+            meter::charge(items.len() * 64)?;
+            let mut rows = List::default();
             let mut rest = items.as_slice();
             // `slice` returns rows; the first `more` rows have one more item.
             let (least, more) = (items.len() / width, items.len() % width);
@@ -271,36 +252,31 @@ fn add_building(environment: &mut Environment, meter: &Meter) {
                 };
                 let (part, after) = rest.split_at(row_len);
                 rest = after;
-                let mut row = List::new(&own);
+                let mut row = List::default();
                 part.iter().try_for_each(|item| row.push(item.clone()))?;
                 if let Some(fill) = &fill {
                     (part.len()..longest).try_for_each(|_| row.push(fill.clone()))?;
                 }
-                own.charge(meter::LIST)?;
+                meter::charge(meter::LIST)?;
                 rows.push(row.into_value())?;
             }
             Ok(rows.into_value())
         });
     }
-    let own = meter.clone();
-    environment.add_filter("tojson", move |value: &Value, indent: Option<Value>, named: Kwargs| {
-        tojson::tojson(&own, value, indent, named)
+    environment.add_filter("tojson", |value: &Value, indent: Option<Value>, named: Kwargs| {
+        tojson::tojson(value, indent, named)
     });
-    let own = meter.clone();
-    environment.add_filter(
-        ".()",
-        move |state: &mut State, value: &Value, name: &str, args: Args| {
-            methods::call(state, &own, value, name, &args.into_values())
-        },
-    );
+    environment.add_filter(".()", |state: &mut State, value: &Value, name: &str, args: Args| {
+        methods::call(state, value, name, &args.into_values())
+    });
 }
 
 /// Returns a value as `str` prints it.
-fn text(meter: &Meter, value: &Value) -> Result<Value, Error> {
+fn text(value: &Value) -> Result<Value, Error> {
     if value.as_str().is_some() {
-        return meter.call(std::slice::from_ref(value)).map(|()| value.clone());
+        return meter::call(std::slice::from_ref(value)).map(|()| value.clone());
     }
-    let mut text = Text::new(meter);
+    let mut text = Text::default();
     print::display(value, &mut text)?;
     text.into_value()
 }
@@ -309,13 +285,7 @@ pub(super) fn string(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-fn indent(
-    meter: &Meter,
-    s: &str,
-    width: Option<Value>,
-    first: bool,
-    blank: bool,
-) -> Result<Value, Error> {
+fn indent(s: &str, width: Option<Value>, first: bool, blank: bool) -> Result<Value, Error> {
     let (space, width) = match &width {
         Some(width) => match width.as_str() {
             Some(space) => (space, 1),
@@ -324,8 +294,8 @@ fn indent(
         None => (" ", 4),
     };
     // Refuse a large width even if no line is indented.
-    meter.charge(width)?;
-    let mut text = Text::new(meter);
+    meter::charge(width)?;
+    let mut text = Text::default();
     // As if the text had a final line break: `a\n` has one more empty line than `a`.
     let closing =
         methods::lines(s).last().is_none_or(|(line, all)| line != all).then_some(("", ""));
@@ -339,7 +309,7 @@ fn indent(
     text.into_value()
 }
 
-fn add_functions(environment: &mut Environment, meter: &Meter, now: &Zoned) {
+fn add_functions(environment: &mut Environment, now: &Zoned) {
     environment.add_function("raise_exception", |message: &Value| -> Result<Value, Error> {
         Err(invalid("refused").with_source(Refusal(string(message).to_owned())))
     });
@@ -362,19 +332,17 @@ fn add_functions(environment: &mut Environment, meter: &Meter, now: &Zoned) {
         }
         functions::range(from as isize, to.map(|x| x as isize), step.map(|x| x as isize))
     });
-    let own = meter.clone();
-    environment.add_function("namespace", move |state: &mut State, args: Args| {
+    environment.add_function("namespace", |state: &mut State, args: Args| {
         let args = args.into_values();
-        args.iter().try_for_each(|values| operators::keep(&own, values))?;
+        args.iter().try_for_each(operators::keep)?;
         let namespace = ENGINE.empty_state().lookup("namespace").unwrap_or_default();
         namespace.call(state, &args)
     });
-    let own = meter.clone();
-    environment.add_function("dict", move |state: &mut State, args: Args| {
+    environment.add_function("dict", |state: &mut State, args: Args| {
         let args = args.into_values();
-        args.iter().try_for_each(|values| own.read(values))?;
+        args.iter().try_for_each(meter::read)?;
         let dict = ENGINE.empty_state().lookup("dict").unwrap_or_default();
-        own.built(dict.call(state, &args)?)
+        meter::built(dict.call(state, &args)?)
     });
 }
 

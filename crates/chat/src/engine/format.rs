@@ -7,7 +7,7 @@ use minijinja::{
 };
 
 use super::{
-    meter::{Meter, Text, invalid},
+    meter::{self, Text, invalid},
     number::{self, Number},
     print,
 };
@@ -16,18 +16,18 @@ use super::{
 const COUNT: usize = 65_535;
 
 /// `pattern % value`
-pub(super) fn percent(meter: &Meter, pattern: &str, value: &Value) -> Result<Value, Error> {
+pub(super) fn percent(pattern: &str, value: &Value) -> Result<Value, Error> {
     let values: Vec<Value> = match value.is_tuple() {
         true => value.try_iter()?.collect(),
         false => vec![value.clone()],
     };
-    meter.charge(values.len() * 64)?;
+    meter::charge(values.len() * 64)?;
     let named = value.kind() == ValueKind::Map;
     let mut left = values.iter();
-    let mut text = Text::new(meter);
+    let mut text = Text::default();
     let mut rest = pattern;
     while let Some((before, after)) = rest.split_once('%') {
-        meter.call(&[])?;
+        meter::call(&[])?;
         text.push(before)?;
         rest = after;
         if let Some(after) = rest.strip_prefix('%') {
@@ -96,7 +96,7 @@ fn padded(
     precision: Option<usize>,
     text: &mut Text,
 ) -> Result<(), Error> {
-    let mut printed = text.another();
+    let mut printed = Text::default();
     match repr {
         true => print::repr(value, 0, &mut printed)?,
         false => print::display(value, &mut printed)?,
@@ -136,27 +136,26 @@ fn size(
 }
 
 /// `pattern.format(...)`
-pub(super) fn braces(meter: &Meter, pattern: &str, values: &[Value]) -> Result<Value, Error> {
+pub(super) fn braces(pattern: &str, values: &[Value]) -> Result<Value, Error> {
     let mut bytes = pattern.len();
     for digits in pattern.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty()) {
         bytes += size(&mut &*digits, || Ok(Value::UNDEFINED))?.unwrap_or(0);
     }
     // Each field may write the largest value.
-    let printed =
-        values.iter().map(|value| printed(meter, value)).collect::<Result<Vec<_>, _>>()?;
+    let printed = values.iter().map(printed).collect::<Result<Vec<_>, _>>()?;
     let largest = printed.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
-    meter.charge(bytes.saturating_add(largest.saturating_mul(pattern.matches('{').count())))?;
+    meter::charge(bytes.saturating_add(largest.saturating_mul(pattern.matches('{').count())))?;
     let values: Vec<Value> = printed.into_iter().map(|(value, _)| value).collect();
-    meter.built(format(FormatStyle::StrFormat, pattern, &values)?.into())
+    meter::built(format(FormatStyle::StrFormat, pattern, &values)?.into())
 }
 
 /// Returns a value for the engine to print, and its size as text. Lists become texts here, since
 /// the engine prints them differently.
-fn printed(meter: &Meter, value: &Value) -> Result<(Value, usize), Error> {
+fn printed(value: &Value) -> Result<(Value, usize), Error> {
     if let Some(text) = value.as_str() {
         return Ok((value.clone(), text.len()));
     }
-    let mut text = Text::new(meter);
+    let mut text = Text::default();
     print::display(value, &mut text)?;
     let text = text.into_string();
     let bytes = text.len();

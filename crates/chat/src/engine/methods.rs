@@ -8,35 +8,34 @@ use minijinja_contrib::pycompat::unknown_method_callback;
 
 use super::{
     format,
-    meter::{List, Meter, Text, invalid},
+    meter::{self, List, Text, invalid},
     operators,
 };
 
 /// `value.name(args)`
 pub(super) fn call(
     state: &mut State,
-    meter: &Meter,
     value: &Value,
     name: &str,
     args: &[Value],
 ) -> Result<Value, Error> {
-    meter.call(std::slice::from_ref(value))?;
-    args.iter().try_for_each(|arg| meter.read(arg))?;
+    meter::call(std::slice::from_ref(value))?;
+    args.iter().try_for_each(meter::read)?;
     if let Some(s) = value.as_str() {
         // A search first prepares its pattern.
-        meter.charge(args.iter().filter_map(Value::as_str).map(str::len).sum())?;
-        if let Some(found) = of_text(meter, s, name, args)? {
+        meter::charge(args.iter().filter_map(Value::as_str).map(str::len).sum())?;
+        if let Some(found) = of_text(s, name, args)? {
             return Ok(found);
         }
-        return meter.built(unknown_method_callback(state, value, name, args)?);
+        return meter::built(unknown_method_callback(state, value, name, args)?);
     }
     match (value.kind(), name) {
         (ValueKind::Seq | ValueKind::Iterable, "count" | "index") => {
             let (wanted,): (&Value,) = from_args(args)?;
             let mut equal = Vec::new();
             for (i, item) in value.try_iter()?.enumerate() {
-                meter.charge(4)?;
-                if operators::equal(meter, &item, wanted)? {
+                meter::charge(4)?;
+                if operators::equal(&item, wanted)? {
                     equal.push(i);
                 }
             }
@@ -52,17 +51,17 @@ pub(super) fn call(
     }
 }
 
-fn of_text(meter: &Meter, s: &str, name: &str, args: &[Value]) -> Result<Option<Value>, Error> {
+fn of_text(s: &str, name: &str, args: &[Value]) -> Result<Option<Value>, Error> {
     let found = match name {
-        "format" => return format::braces(meter, s, args).map(Some),
+        "format" => return format::braces(s, args).map(Some),
         "replace" => {
             let (old, new, count): (&str, &str, Option<i64>) = from_args(args)?;
-            return replace(meter, s, old, new, count).map(Some);
+            return replace(s, old, new, count).map(Some);
         }
         "join" => {
             let (items,): (&Value,) = from_args(args)?;
-            let mut text = Text::new(meter);
-            for (i, item) in operators::iterate(meter, items)?.try_iter()?.enumerate() {
+            let mut text = Text::default();
+            for (i, item) in operators::iterate(items)?.try_iter()?.enumerate() {
                 let item = item.as_str();
                 text.push(if i > 0 { s } else { "" })?;
                 text.push(item.ok_or_else(|| invalid("join: an item is not a text"))?)?;
@@ -78,7 +77,7 @@ fn of_text(meter: &Meter, s: &str, name: &str, args: &[Value]) -> Result<Option<
                 Some(x) => Some(x.as_str().ok_or_else(|| invalid("split: sep is not a text"))?),
                 None => None,
             };
-            let mut list = List::new(meter);
+            let mut list = List::default();
             parts(s, separator, count, name == "rsplit", &mut list)?;
             let mut items = list.into_items();
             if name == "rsplit" {
@@ -89,13 +88,13 @@ fn of_text(meter: &Meter, s: &str, name: &str, args: &[Value]) -> Result<Option<
         "splitlines" => {
             let (keep, named): (Option<bool>, Kwargs) = from_args(args)?;
             let keep = keep.or(named.get("keepends")?).unwrap_or(false);
-            let mut list = List::new(meter);
+            let mut list = List::default();
             lines(s).try_for_each(|(line, all)| list.push_text(if keep { all } else { line }))?;
             list.into_value()
         }
         "strip" | "lstrip" | "rstrip" => {
             let (chars,): (Option<&str>,) = from_args(args)?;
-            return strip(meter, s, name, chars).map(Some);
+            return strip(s, name, chars).map(Some);
         }
         "removeprefix" | "removesuffix" => {
             let (part,): (&str,) = from_args(args)?;
@@ -103,12 +102,12 @@ fn of_text(meter: &Meter, s: &str, name: &str, args: &[Value]) -> Result<Option<
                 "removeprefix" => s.strip_prefix(part),
                 _ => s.strip_suffix(part),
             };
-            meter.charge(s.len() * 2)?;
+            meter::charge(s.len() * 2)?;
             rest.unwrap_or(s).into()
         }
         "title" => {
             let () = from_args(args)?;
-            return title(meter, s, |c| !c.is_alphabetic()).map(Some);
+            return title(s, |c| !c.is_alphabetic()).map(Some);
         }
         "index" => {
             let (part,): (&str,) = from_args(args)?;
@@ -117,7 +116,7 @@ fn of_text(meter: &Meter, s: &str, name: &str, args: &[Value]) -> Result<Option<
         }
         "center" | "ljust" | "rjust" | "zfill" => {
             let (width, fill): (Value, Option<&str>) = from_args(args)?;
-            return pad(meter, s, name, &width, fill.unwrap_or(" ")).map(Some);
+            return pad(s, name, &width, fill.unwrap_or(" ")).map(Some);
         }
         _ => return Ok(None),
     };
@@ -125,21 +124,16 @@ fn of_text(meter: &Meter, s: &str, name: &str, args: &[Value]) -> Result<Option<
 }
 
 /// `strip`, `lstrip` or `rstrip`
-pub(super) fn strip(
-    meter: &Meter,
-    s: &str,
-    how: &str,
-    chars: Option<&str>,
-) -> Result<Value, Error> {
+pub(super) fn strip(s: &str, how: &str, chars: Option<&str>) -> Result<Value, Error> {
     // Each character at either end is compared with them.
-    meter.charge(chars.map_or(0, |chars| (s.len() / 8).saturating_mul(chars.len())))?;
+    meter::charge(chars.map_or(0, |chars| (s.len() / 8).saturating_mul(chars.len())))?;
     let out = |c: char| chars.map_or_else(|| is_space(c), |chars| chars.contains(c));
     let stripped = match how {
         "lstrip" => s.trim_start_matches(out),
         "rstrip" => s.trim_end_matches(out),
         _ => s.trim_matches(out),
     };
-    meter.charge(stripped.len() * 2)?;
+    meter::charge(stripped.len() * 2)?;
     Ok(stripped.into())
 }
 
@@ -150,12 +144,8 @@ pub(super) fn is_space(c: char) -> bool {
 
 /// Returns a text with capitals at the start of words. `between` returns whether a character
 /// separates words.
-pub(super) fn title(
-    meter: &Meter,
-    s: &str,
-    between: impl Fn(char) -> bool,
-) -> Result<Value, Error> {
-    let mut title = Text::new(meter);
+pub(super) fn title(s: &str, between: impl Fn(char) -> bool) -> Result<Value, Error> {
+    let mut title = Text::default();
     let mut begins = true;
     for c in s.chars() {
         match begins {
@@ -167,16 +157,10 @@ pub(super) fn title(
     title.into_value()
 }
 
-pub(super) fn replace(
-    meter: &Meter,
-    s: &str,
-    old: &str,
-    new: &str,
-    count: Option<i64>,
-) -> Result<Value, Error> {
+pub(super) fn replace(s: &str, old: &str, new: &str, count: Option<i64>) -> Result<Value, Error> {
     let count = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);
-    meter.charge(s.len() / 8 + old.len())?;
-    let mut text = Text::new(meter);
+    meter::charge(s.len() / 8 + old.len())?;
+    let mut text = Text::default();
     let mut from = 0;
     for (at, _) in s.match_indices(old).take(count) {
         text.push(&s[from..at])?;
@@ -245,13 +229,7 @@ pub(super) fn lines(s: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 /// `center`, `ljust`, `rjust` or `zfill`
-pub(super) fn pad(
-    meter: &Meter,
-    s: &str,
-    how: &str,
-    width: &Value,
-    fill: &str,
-) -> Result<Value, Error> {
+pub(super) fn pad(s: &str, how: &str, width: &Value, fill: &str) -> Result<Value, Error> {
     let width = width.as_i64().map(|width| usize::try_from(width).unwrap_or(0));
     let width =
         width.ok_or_else(|| invalid(format!("{how}: the width is missing or too large")))?;
@@ -265,7 +243,7 @@ pub(super) fn pad(
         "ljust" => 0,
         _ => missing,
     };
-    let mut text = Text::new(meter);
+    let mut text = Text::default();
     if how == "zfill" {
         let digits = s.strip_prefix(['+', '-']).unwrap_or(s);
         text.push(&s[..s.len() - digits.len()])?;

@@ -9,57 +9,48 @@ use minijinja::{
 
 use super::{
     format,
-    meter::{List, Meter, Text, invalid},
+    meter::{self, List, Text, invalid},
     number::{Number, integer, too_large},
     print,
 };
 
 /// Adds the filters that replace operators: see [`super::program`].
-pub(super) fn add_to(environment: &mut Environment, meter: &Meter) {
-    type Binary = fn(&Meter, &Value, &Value) -> Result<Value, Error>;
+pub(super) fn add_to(environment: &mut Environment) {
+    type Binary = fn(&Value, &Value) -> Result<Value, Error>;
     let binary: [(&str, Binary); 5] =
         [("+", add), ("*", multiply), ("%", remainder), ("~", concatenate), ("[]", item)];
     for (name, operator) in binary {
-        let meter = meter.clone();
         environment.add_filter(name, move |a: &Value, b: &Value| {
-            meter.call(&[])?;
-            operator(&meter, a, b)
+            meter::call(&[])?;
+            operator(a, b)
         });
     }
     for name in ["==", "!=", "<", "<=", ">", ">=", "in"] {
-        let meter = meter.clone();
-        environment.add_filter(name, move |a: &Value, b: &Value| compare(&meter, name, a, b));
+        environment.add_filter(name, move |a: &Value, b: &Value| compare(name, a, b));
     }
-    let own = meter.clone();
-    environment.add_filter("compare", move |a: &Value, rest: Rest<Value>| {
+    environment.add_filter("compare", |a: &Value, rest: Rest<Value>| {
         let mut left = a;
         for pair in rest.chunks_exact(2) {
-            if !compare(&own, pair[0].as_str().unwrap_or_default(), left, &pair[1])? {
+            if !compare(pair[0].as_str().unwrap_or_default(), left, &pair[1])? {
                 return Ok(false);
             }
             left = &pair[1];
         }
         Ok::<_, Error>(true)
     });
-    let own = meter.clone();
-    environment.add_filter("[:]", move |value: &Value, bounds: Rest<Value>| {
-        own.call(&[])?;
-        slice(&own, value, &bounds)
+    environment.add_filter("[:]", |value: &Value, bounds: Rest<Value>| {
+        meter::call(&[])?;
+        slice(value, &bounds)
     });
-    let own = meter.clone();
-    environment.add_filter("{}", move |items: Rest<Value>| map(&own, &items));
-    let own = meter.clone();
-    environment.add_filter("for", move |value: &Value| own.call(&[]).and(iterate(&own, value)));
-    let own = meter.clone();
-    environment.add_filter("*args", move |value: &Value| match value.len() {
-        Some(len @ ..=ARGUMENTS) => own.charge(len * 64).map(|()| value.clone()),
+    environment.add_filter("{}", |items: Rest<Value>| map(&items));
+    environment.add_filter("for", |value: &Value| meter::call(&[]).and(iterate(value)));
+    environment.add_filter("*args", |value: &Value| match value.len() {
+        Some(len @ ..=ARGUMENTS) => meter::charge(len * 64).map(|()| value.clone()),
         Some(len) => Err(invalid(format!("{len} arguments, of {ARGUMENTS} at most"))),
         None => Err(invalid(format!("* does not take a value of type {}", value.kind()))),
     });
-    let own = meter.clone();
-    environment.add_filter("set", move |value: Value| own.read(&value).map(|()| value));
-    let own = meter.clone();
-    environment.add_filter("set_attribute", move |value: Value| keep(&own, &value).map(|()| value));
+    environment.add_filter("set", |value: Value| meter::read(&value).map(|()| value));
+    environment.add_filter("set_attribute", |value: Value| keep(&value).map(|()| value));
 }
 
 /// Maximum arguments that a list may give to a call.
@@ -70,8 +61,8 @@ const ARGUMENTS: usize = 1_000;
 ///
 /// # Errors
 /// If the value contains a namespace, or is nested too deeply.
-pub(super) fn keep(meter: &Meter, value: &Value) -> Result<(), Error> {
-    meter.walk(value, 0, &|part| match print::is_namespace(part) {
+pub(super) fn keep(value: &Value) -> Result<(), Error> {
+    meter::walk(value, 0, &|part| match print::is_namespace(part) {
         true => Err(invalid("a namespace cannot be kept in a namespace")),
         false => Ok(()),
     })
@@ -87,15 +78,15 @@ fn unsupported(operator: &str, a: &Value, b: &Value) -> Error {
     invalid(format!("{operator} is not for {} and {}{undefined}", a.kind(), b.kind()))
 }
 
-pub(super) fn add(meter: &Meter, a: &Value, b: &Value) -> Result<Value, Error> {
+pub(super) fn add(a: &Value, b: &Value) -> Result<Value, Error> {
     if let (Some(a), Some(b)) = (a.as_str(), b.as_str()) {
-        let mut text = Text::new(meter);
+        let mut text = Text::default();
         text.push(a)?;
         text.push(b)?;
         return text.into_value();
     }
     if is_list(a) && is_list(b) && a.is_tuple() == b.is_tuple() {
-        let mut list = List::new(meter);
+        let mut list = List::default();
         a.try_iter()?.chain(b.try_iter()?).try_for_each(|item| list.push(item))?;
         return Ok(like(a, list));
     }
@@ -116,7 +107,7 @@ fn like(value: &Value, list: List) -> Value {
     }
 }
 
-fn multiply(meter: &Meter, a: &Value, b: &Value) -> Result<Value, Error> {
+fn multiply(a: &Value, b: &Value) -> Result<Value, Error> {
     let repeated = |value: &Value| value.as_str().is_some() || is_list(value);
     let (value, times) = match (Number::new(a), Number::new(b)) {
         (Some(Number::Int(a)), Some(Number::Int(b))) => {
@@ -131,11 +122,11 @@ fn multiply(meter: &Meter, a: &Value, b: &Value) -> Result<Value, Error> {
     // A negative number counts as 0, and the budget refuses what exceeds the type.
     let times = usize::try_from(times.max(0)).unwrap_or(usize::MAX);
     if let Some(part) = value.as_str() {
-        let mut text = Text::new(meter);
+        let mut text = Text::default();
         text.repeat(part, times)?;
         return text.into_value();
     }
-    let mut list = List::new(meter);
+    let mut list = List::default();
     if value.len() != Some(0) {
         for _ in 0..times {
             value.try_iter()?.try_for_each(|item| list.push(item))?;
@@ -144,9 +135,9 @@ fn multiply(meter: &Meter, a: &Value, b: &Value) -> Result<Value, Error> {
     Ok(like(value, list))
 }
 
-fn remainder(meter: &Meter, a: &Value, b: &Value) -> Result<Value, Error> {
+fn remainder(a: &Value, b: &Value) -> Result<Value, Error> {
     if let Some(pattern) = a.as_str() {
-        return format::percent(meter, pattern, b);
+        return format::percent(pattern, b);
     }
     let zero = || invalid("division by zero");
     match (Number::new(a), Number::new(b)) {
@@ -171,23 +162,23 @@ fn remainder(meter: &Meter, a: &Value, b: &Value) -> Result<Value, Error> {
     }
 }
 
-fn concatenate(meter: &Meter, a: &Value, b: &Value) -> Result<Value, Error> {
-    let mut text = Text::new(meter);
+fn concatenate(a: &Value, b: &Value) -> Result<Value, Error> {
+    let mut text = Text::default();
     print::display(a, &mut text)?;
     print::display(b, &mut text)?;
     text.into_value()
 }
 
 /// Evaluates `a operator b`.
-fn compare(meter: &Meter, operator: &str, a: &Value, b: &Value) -> Result<bool, Error> {
-    meter.call(&[])?;
+fn compare(operator: &str, a: &Value, b: &Value) -> Result<bool, Error> {
+    meter::call(&[])?;
     match operator {
-        "in" => contains(meter, b, a),
-        "not in" => contains(meter, b, a).map(|found| !found),
-        "==" => equal(meter, a, b),
-        "!=" => equal(meter, a, b).map(|equal| !equal),
+        "in" => contains(b, a),
+        "not in" => contains(b, a).map(|found| !found),
+        "==" => equal(a, b),
+        "!=" => equal(a, b).map(|equal| !equal),
         _ => {
-            let order = order(meter, a, b)?;
+            let order = order(a, b)?;
             Ok(order.is_some_and(|order| match operator {
                 "<" => order.is_lt(),
                 "<=" => order.is_le(),
@@ -198,9 +189,9 @@ fn compare(meter: &Meter, operator: &str, a: &Value, b: &Value) -> Result<bool, 
     }
 }
 
-pub(super) fn equal(meter: &Meter, a: &Value, b: &Value) -> Result<bool, Error> {
+pub(super) fn equal(a: &Value, b: &Value) -> Result<bool, Error> {
     if let (Some(a), Some(b)) = (a.as_str(), b.as_str()) {
-        meter.charge(a.len().min(b.len()) / 8)?;
+        meter::charge(a.len().min(b.len()) / 8)?;
         return Ok(a == b);
     }
     if let (Some(a), Some(b)) = (Number::new(a), Number::new(b)) {
@@ -217,20 +208,20 @@ pub(super) fn equal(meter: &Meter, a: &Value, b: &Value) -> Result<bool, Error> 
         return Ok(false);
     }
     // Only common parts are compared, so reading one value is enough.
-    meter.read(a)?;
-    meter.read(b)?;
+    meter::read(a)?;
+    meter::read(b)?;
     Ok(a == b)
 }
 
 /// Returns the order of two values; `None` for unordered numbers (NaN).
-fn order(meter: &Meter, a: &Value, b: &Value) -> Result<Option<Ordering>, Error> {
-    order_at(meter, a, b, 0)
+fn order(a: &Value, b: &Value) -> Result<Option<Ordering>, Error> {
+    order_at(a, b, 0)
 }
 
-fn order_at(meter: &Meter, a: &Value, b: &Value, depth: usize) -> Result<Option<Ordering>, Error> {
-    meter.enter(depth)?;
+fn order_at(a: &Value, b: &Value, depth: usize) -> Result<Option<Ordering>, Error> {
+    meter::enter(depth)?;
     if let (Some(a), Some(b)) = (a.as_str(), b.as_str()) {
-        meter.charge(a.len().min(b.len()) / 8)?;
+        meter::charge(a.len().min(b.len()) / 8)?;
         return Ok(Some(a.cmp(b)));
     }
     if let (Some(a), Some(b)) = (Number::new(a), Number::new(b)) {
@@ -244,32 +235,32 @@ fn order_at(meter: &Meter, a: &Value, b: &Value, depth: usize) -> Result<Option<
     }
     let (mut left, mut right) = (a.try_iter()?, b.try_iter()?);
     loop {
-        meter.charge(4)?;
+        meter::charge(4)?;
         match (left.next(), right.next()) {
-            (Some(a), Some(b)) if equal(meter, &a, &b)? => {}
-            (Some(a), Some(b)) => return order_at(meter, &a, &b, depth + 1),
+            (Some(a), Some(b)) if equal(&a, &b)? => {}
+            (Some(a), Some(b)) => return order_at(&a, &b, depth + 1),
             (a, b) => return Ok(Some(a.is_some().cmp(&b.is_some()))),
         }
     }
 }
 
-fn contains(meter: &Meter, container: &Value, value: &Value) -> Result<bool, Error> {
+fn contains(container: &Value, value: &Value) -> Result<bool, Error> {
     if let Some(text) = container.as_str() {
         let part = value.as_str().ok_or_else(|| unsupported("in", value, container))?;
         // A search first prepares its pattern.
-        meter.charge(text.len() / 8 + part.len())?;
+        meter::charge(text.len() / 8 + part.len())?;
         return Ok(text.contains(part));
     }
     match container.kind() {
         ValueKind::Undefined => Ok(false),
         ValueKind::Map => {
-            meter.read(value)?;
+            meter::read(value)?;
             Ok(container.as_object().is_some_and(|map| map.get_value(value).is_some()))
         }
         ValueKind::Seq | ValueKind::Iterable => {
             for item in container.try_iter()? {
-                meter.charge(4)?;
-                if equal(meter, &item, value)? {
+                meter::charge(4)?;
+                if equal(&item, value)? {
                     return Ok(true);
                 }
             }
@@ -280,15 +271,15 @@ fn contains(meter: &Meter, container: &Value, value: &Value) -> Result<bool, Err
 }
 
 /// `value[key]`; undefined if it does not exist.
-fn item(meter: &Meter, value: &Value, key: &Value) -> Result<Value, Error> {
-    meter.read(key)?;
-    meter.charge(value.as_str().map_or(0, str::len) / 8)?;
+fn item(value: &Value, key: &Value) -> Result<Value, Error> {
+    meter::read(key)?;
+    meter::charge(value.as_str().map_or(0, str::len) / 8)?;
     if value.is_undefined() || value.is_none() && key.as_str().is_none() {
         return Err(invalid(format!("a value of type {} has no items", value.kind())));
     }
     if is_list(value) {
         // The engine iterates over values other than lists.
-        meter.charge(
+        meter::charge(
             value.len().map_or(0, |len| if value.kind() == ValueKind::Seq { 0 } else { len }),
         )?;
     }
@@ -296,7 +287,7 @@ fn item(meter: &Meter, value: &Value, key: &Value) -> Result<Value, Error> {
 }
 
 /// `value[start:stop:step]`
-fn slice(meter: &Meter, value: &Value, bounds: &[Value]) -> Result<Value, Error> {
+fn slice(value: &Value, bounds: &[Value]) -> Result<Value, Error> {
     let mut numbers = [None; 3];
     for (number, bound) in numbers.iter_mut().zip(bounds) {
         *number = match Number::new(bound) {
@@ -314,7 +305,7 @@ fn slice(meter: &Meter, value: &Value, bounds: &[Value]) -> Result<Value, Error>
         return Err(invalid(format!("a value of type {} has no slices", value.kind())));
     }
     if let Some(text) = value.as_str() {
-        meter.charge(text.len())?;
+        meter::charge(text.len())?;
     }
     let len = match value.as_str() {
         Some(text) => text.chars().count(),
@@ -348,42 +339,42 @@ fn slice(meter: &Meter, value: &Value, bounds: &[Value]) -> Result<Value, Error>
         }
         return Ok(text.into());
     }
-    let mut list = List::new(meter);
+    let mut list = List::default();
     let chosen = value.try_iter()?.skip(lowest).step_by(step_size).take(count);
     chosen.into_iter().try_for_each(|item| list.push(item))?;
     if step > 0 {
         return Ok(like(value, list));
     }
-    let mut reversed = List::new(meter);
+    let mut reversed = List::default();
     list.into_items().into_iter().rev().try_for_each(|item| reversed.push(item))?;
     Ok(like(value, reversed))
 }
 
 /// Returns the items of a list from the last to the first.
-pub(super) fn reversed(meter: &Meter, value: &Value) -> Result<Value, Error> {
-    slice(meter, value, &[().into(), ().into(), (-1).into()])
+pub(super) fn reversed(value: &Value) -> Result<Value, Error> {
+    slice(value, &[().into(), ().into(), (-1).into()])
 }
 
 /// `{key: value, ...}`
-fn map(meter: &Meter, items: &[Value]) -> Result<Value, Error> {
-    meter.charge(items.len() * 128)?;
+fn map(items: &[Value]) -> Result<Value, Error> {
+    meter::charge(items.len() * 128)?;
     let mut map = indexmap::IndexMap::with_capacity(items.len() / 2);
     for pair in items.chunks_exact(2) {
         if matches!(pair[0].kind(), ValueKind::Map) || is_list(&pair[0]) && !pair[0].is_tuple() {
             return Err(invalid(format!("a value of type {} cannot be a key", pair[0].kind())));
         }
-        meter.read(&pair[0])?;
+        meter::read(&pair[0])?;
         map.insert(pair[0].clone(), pair[1].clone());
     }
     Ok(Value::from_object(map))
 }
 
 /// Returns the items that a `for` iterates over.
-pub(super) fn iterate(meter: &Meter, value: &Value) -> Result<Value, Error> {
+pub(super) fn iterate(value: &Value) -> Result<Value, Error> {
     match value.kind() {
-        ValueKind::String => characters(meter, value.as_str().unwrap_or_default()),
+        ValueKind::String => characters(value.as_str().unwrap_or_default()),
         ValueKind::Seq | ValueKind::Iterable | ValueKind::Map | ValueKind::Undefined => {
-            meter.charge(value.len().unwrap_or(0) * 4)?;
+            meter::charge(value.len().unwrap_or(0) * 4)?;
             Ok(value.clone())
         }
         other => Err(invalid(format!("a value of type {other} cannot be iterated"))),
@@ -391,8 +382,8 @@ pub(super) fn iterate(meter: &Meter, value: &Value) -> Result<Value, Error> {
 }
 
 /// Returns the characters of a text, as texts.
-fn characters(meter: &Meter, s: &str) -> Result<Value, Error> {
-    let mut list = List::new(meter);
+fn characters(s: &str) -> Result<Value, Error> {
+    let mut list = List::default();
     s.chars().try_for_each(|c| list.push(c.into()))?;
     Ok(list.into_value())
 }

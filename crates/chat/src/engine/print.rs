@@ -3,7 +3,7 @@
 use minijinja::{Error, Value, value::ValueKind};
 
 use super::{
-    meter::{Text, invalid},
+    meter::{self, Text, invalid},
     number::{self, Number},
 };
 
@@ -24,7 +24,7 @@ pub(super) fn display(value: &Value, text: &mut Text) -> Result<(), Error> {
 /// # Errors
 /// As for [`display`].
 pub(super) fn repr(value: &Value, depth: usize, text: &mut Text) -> Result<(), Error> {
-    text.enter(depth)?;
+    meter::enter(depth)?;
     match value.kind() {
         ValueKind::Undefined => text.push("Undefined"),
         ValueKind::None => text.push("None"),

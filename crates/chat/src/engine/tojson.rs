@@ -9,17 +9,12 @@ use minijinja::{
 };
 
 use super::{
-    meter::{Meter, Text, invalid},
+    meter::{self, Text, invalid},
     number::{self, Number},
 };
 
 /// `value|tojson(ensure_ascii=false, indent=none, separators=none, sort_keys=false)`
-pub(super) fn tojson(
-    meter: &Meter,
-    value: &Value,
-    indent: Option<Value>,
-    kwargs: Kwargs,
-) -> Result<Value, Error> {
+pub(super) fn tojson(value: &Value, indent: Option<Value>, kwargs: Kwargs) -> Result<Value, Error> {
     let given = |name| kwargs.get::<Option<Value>>(name);
     let indent = indent.or(given("indent")?).filter(|indent| !indent.is_none());
     let indent = match indent {
@@ -50,7 +45,7 @@ pub(super) fn tojson(
         sort_keys: given("sort_keys")?.is_some_and(|x| x.is_true()),
     };
     kwargs.assert_all_used()?;
-    let mut json = Text::new(meter);
+    let mut json = Text::default();
     writer.value(value, 0, &mut json)?;
     json.into_value()
 }
@@ -65,7 +60,7 @@ struct Writer {
 
 impl Writer {
     fn value(&self, value: &Value, depth: usize, json: &mut Text) -> Result<(), Error> {
-        json.enter(depth)?;
+        meter::enter(depth)?;
         match value.kind() {
             ValueKind::None => json.push("null"),
             ValueKind::Bool => json.push(if value.is_true() { "true" } else { "false" }),
