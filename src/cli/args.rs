@@ -171,7 +171,7 @@ pub struct MemoryArgs {
     ///
     /// --dry-run=json shows it as JSON: each value with its origin, and whether it fits.
     #[arg(long, value_name = "FORM", num_args = 0..=1, require_equals = true)]
-    #[arg(default_missing_value = "text")]
+    #[arg(default_missing_value = "text", hide_possible_values = true)]
     pub dry_run: Option<Form>,
 
     /// Run even if memory seems insufficient

@@ -12,6 +12,7 @@ use super::{
     system,
     topology::{Machine, cores},
 };
+
 /// The number of workers for each kind of step.
 ///
 /// ```
@@ -45,12 +46,7 @@ impl From<usize> for Workers {
     }
 }
 
-/// A team of worker threads.
-///
-/// ```
-/// assert_eq!(rope_cpu::threads::Threads::new(2)?.count(), 2);
-/// # Ok::<(), rayon::ThreadPoolBuildError>(())
-/// ```
+/// The numbers of threads, and the reason for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Threads {
     /// The numbers of threads.
