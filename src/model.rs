@@ -6,7 +6,8 @@
 
 mod adapter;
 mod allocator;
-mod architecture;
+#[doc(hidden)]
+pub mod architecture;
 mod assistance;
 mod assistant;
 mod attention;

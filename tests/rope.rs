@@ -104,7 +104,7 @@ impl Case {
 fn family(architecture: &str) -> Family {
     match architecture {
         "deepseek2" => Family { log_multiplier: LogMultiplier::Both, ..Family::PLAIN },
-        name => Architecture::ALL.into_iter().find(|a| a.name == name).unwrap().rope,
+        name => Architecture::named(name).unwrap().rope,
     }
 }
 

@@ -1,41 +1,35 @@
 //! A model's configuration, read from its metadata.
 
 mod assistant;
+mod attention;
 mod feed_forward;
 mod keys;
 mod latent;
 mod layers;
+mod positions;
 mod recurrence;
 mod routing;
+mod scales;
 mod unread;
 
 pub(super) use self::assistant::AssistantConfig;
 pub(super) use self::feed_forward::softplus;
 pub use self::{
-    feed_forward::{FeedForward, Function, Mixture},
+    attention::{Attention, Rotation},
+    feed_forward::{Experts, FeedForward, Function, Inner, Mixture, NetworkFamily},
     latent::Latent,
-    layers::{Attention, Layer, Rotation},
-    recurrence::{Convolution, Recurrence, Scan},
-    routing::{Gating, Routing},
+    layers::Layer,
+    positions::{Global, Pairing, PositionFamily, Unrotated, Windows},
+    recurrence::{Convolution, Recurrence, Recurrent, Scan},
+    routing::{Gating, Routing, RoutingKeys},
+    scales::{Factors, ScaleFamily, ScoreFactor},
 };
 use self::{keys::Keys, layers::Layers};
-use super::{
-    Architecture, EMBEDDINGS, Error, PREDICTOR_INPUT, Pooling,
-    architecture::{Norm, Recurrent, Scales},
-};
+use super::{Architecture, EMBEDDINGS, Error, PREDICTOR_INPUT, Pooling, weights::NormKind};
 use crate::{
     gguf::{Gguf, Metadata, Value},
     rope::CONTEXT_MAX,
 };
-
-/// The elements of a head that rotate together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pairing {
-    /// Element `2i` rotates with `2i + 1`.
-    Adjacent,
-    /// Element `i` rotates with `i + n/2`.
-    Halves,
-}
 
 /// A model's dimensions and options.
 #[derive(Clone, Debug)]
@@ -64,8 +58,6 @@ pub struct Config {
     pub vocabulary: usize,
     /// The constant that norms add to the mean square.
     pub epsilon: f32,
-    /// The constant that norms after a branch add.
-    pub post_epsilon: f32,
     /// The factor of embeddings.
     pub embedding_scale: f32,
     /// The factor of the outputs of branches.
@@ -111,16 +103,17 @@ impl Config {
         if name == MEDIA {
             return Err(Error::MediaPart);
         }
-        let mut architecture =
-            Architecture::ALL.into_iter().find(|a| a.name == name).ok_or_else(|| {
-                Error::Architecture { found: name.into(), nearest: Architecture::nearest(name) }
-            })?;
+        let mut architecture = Architecture::named(name).ok_or_else(|| Error::Architecture {
+            found: name.into(),
+            nearest: Architecture::nearest(name),
+        })?;
         let keys = Keys::new(metadata, architecture.name);
-        if architecture.rms_by_epsilon && keys.positive(RMS_EPSILON)?.is_some() {
-            architecture.norm = Norm::Rms;
+        let Architecture { norms, positions, .. } = &mut architecture;
+        if norms.rms_by_epsilon && keys.positive(RMS_EPSILON)?.is_some() {
+            norms.kind = NormKind::Rms;
         }
-        if architecture.sections_pair_halves && layers::has_sections(&keys)? {
-            architecture.pairing = Pairing::Halves;
+        if positions.sections_pair_halves && positions::has_sections(&keys)? {
+            positions.pairing = Pairing::Halves;
         }
         let embedding = keys.size("embedding_length", DIMENSION_MAX)?;
         let causal = metadata.bool(&keys.name("attention.causal"))?.unwrap_or(true);
@@ -128,6 +121,7 @@ impl Config {
         let layers = layers::read(&keys, &architecture, embedding, causal)?;
         let config = Self::with_layers(gguf, &keys, architecture, causal, layers)?;
         unread::check(&keys, &config)?;
+        positions::check_base(&keys, &config.architecture)?;
         Ok(config)
     }
 
@@ -154,16 +148,15 @@ impl Config {
             Some(_) => keys.size(LAYER_INPUT, DIMENSION_MAX / layers.len())?,
         };
         let alone = architecture.recurrent == Recurrent::Mamba2Alone;
-        let scales = scales(keys, &architecture, embedding, layers.len())?;
-        let soft_cap = |index: usize, key| match architecture.soft_caps[index] {
-            Some(default) => keys.positive_or(key, default),
-            None => Ok(None),
-        };
-        let epsilon = keys.epsilon(match architecture.norm {
-            Norm::Layer => EPSILON,
+        let scales = scales::read(keys, &architecture, embedding, layers.len())?;
+        let [attention_soft_cap, logit_soft_cap] = scales.soft_caps;
+        let epsilon = keys.epsilon(match architecture.norms.kind {
+            NormKind::Layer => EPSILON,
             // Files of Nemotron-H may have the other key.
-            Norm::Rms if alone && keys.metadata.get(&keys.name(RMS_EPSILON)).is_none() => EPSILON,
-            Norm::Rms => RMS_EPSILON,
+            NormKind::Rms if alone && keys.metadata.get(&keys.name(RMS_EPSILON)).is_none() => {
+                EPSILON
+            }
+            NormKind::Rms => RMS_EPSILON,
         })?;
 
         Ok(Config {
@@ -177,12 +170,11 @@ impl Config {
             layer_input,
             vocabulary: tokens.rows() as usize,
             epsilon,
-            post_epsilon: architecture.post_epsilon.unwrap_or(epsilon),
             embedding_scale: scales.embedding,
             residual_scale: scales.residual,
             logit_scale: scales.logits,
-            attention_soft_cap: soft_cap(0, "attn_logit_softcapping")?,
-            logit_soft_cap: soft_cap(1, "final_logit_softcapping")?,
+            attention_soft_cap,
+            logit_soft_cap,
             pooling: pooling(keys)?,
         })
     }
@@ -273,41 +265,4 @@ fn pooling(keys: &Keys<'_, '_>) -> Result<Pooling, Error> {
         value: value.to_string(),
         reason: "must be 0 (none), 1 (mean), 2 (cls), 3 (last) or 4 (rank)".into(),
     })
-}
-
-/// The factors of embeddings, of the outputs of branches and of logits.
-struct Factors {
-    embedding: f32,
-    residual: f32,
-    logits: f32,
-}
-
-/// Reads the factors of a model with `layers` layers.
-fn scales(
-    keys: &Keys<'_, '_>,
-    architecture: &Architecture,
-    embedding: usize,
-    layers: usize,
-) -> Result<Factors, Error> {
-    let none = Factors { embedding: 1.0, residual: 1.0, logits: 1.0 };
-    let length = embedding as f32;
-    let by_keys = |defaults: [f32; 3]| {
-        let names = ["embedding_scale", "residual_scale", "logit_scale"];
-        let [embedding, residual, divisor] = [0, 1, 2].map(|i| {
-            // 0 means none.
-            Ok::<f32, Error>(keys.positive_or(names[i], defaults[i])?.unwrap_or(1.0))
-        });
-        Ok(Factors { embedding: embedding?, residual: residual?, logits: 1.0 / divisor? })
-    };
-    match architecture.scales {
-        Scales::None => Ok(none),
-        Scales::Embeddings => Ok(Factors { embedding: length.sqrt(), ..none }),
-        Scales::Keys => {
-            keys.required("logit_scale")?;
-            by_keys([1.0; 3])
-        }
-        // As llama.cpp sets them for the first files of MiniCPM, which have no keys.
-        Scales::KeysOrDefaults => by_keys([12.0, 1.4 / (layers as f32).sqrt(), 256.0 / length]),
-        Scales::Logits => Ok(Factors { logits: keys.required("logit_scale")?, ..none }),
-    }
 }

@@ -21,12 +21,11 @@ use rope_cpu_kernels::{
     Cpu,
     activations::{quantize, spans_for},
     multiply,
-    vector::{Activation, activate, add, gate, layer_norm, rms_norm, soft_cap},
+    vector::{Activation, activate, add, gate, soft_cap},
 };
 
 use super::{
     Config,
-    architecture::{GateFunction, Norm},
     attention::Schedules,
     batch::{Batch, RoleRows},
     config::{self, Function, softplus},
@@ -37,7 +36,10 @@ use super::{
     observer::Observer,
     products::Scaled,
     state::{Activations, State, WorkerBuffers},
-    weights::{Attention, Branch, Gates, Linear, Mixer, Network, NormWeights, Predictor, Weights},
+    weights::{
+        Attention, Branch, GateFunction, Gates, Linear, Mixer, Network, NormWeights, Predictor,
+        Weights,
+    },
 };
 use crate::{
     kv_cache::{PageTable, SUMMARIES, TASKS},
@@ -140,26 +142,10 @@ impl Forward<'_> {
         });
     }
 
-    /// Computes the norm of the model's family.
-    pub fn normalize(&self, x: &mut [f32], weight: &[f32], epsilon: f32) {
-        let norm = match self.config.architecture.norm {
-            Norm::Rms => rms_norm,
-            Norm::Layer => layer_norm,
-        };
-        norm(self.cpu, x, weight, epsilon);
-    }
-
-    /// Normalizes a row of activations, if there is a norm.
-    pub fn norm(&self, x: &mut [f32], weights: Option<NormWeights<'_>>) {
-        self.norm_by(x, weights, self.config.epsilon);
-    }
-
-    /// Normalizes a row like [`Forward::norm`], with another constant.
-    fn norm_by(&self, x: &mut [f32], weights: Option<NormWeights<'_>>, epsilon: f32) {
-        let Some(NormWeights { weight, bias }) = weights else { return };
-        self.normalize(x, weight, epsilon);
-        if let Some(bias) = bias {
-            add(self.cpu, x, bias);
+    /// Normalizes a row, if there is a norm.
+    pub fn norm(&self, x: &mut [f32], norm: Option<NormWeights<'_>>) {
+        if let Some(norm) = norm {
+            norm.apply(self.cpu, x);
         }
     }
 
@@ -286,10 +272,10 @@ impl Step<'_, '_> {
                 if config.embedding_scale != 1.0 {
                     x.iter_mut().for_each(|x| *x *= config.embedding_scale);
                 }
-                if config.architecture.embedding_norm {
+                if let Some(norm) = weights.embedding_norm {
                     let ones = &mut self.buffers.other[..config.embedding];
                     ones.fill(1.0);
-                    self.pass.normalize(x, ones, config.epsilon);
+                    norm.apply(cpu, x, ones);
                 }
                 let index = claim.task();
                 let hidden = state.hidden.write(claim, config.embedding);
@@ -435,14 +421,13 @@ impl Step<'_, '_> {
     }
 
     /// Normalizes all heads of queries together, and all heads of keys.
-    fn row_norms(&mut self, attention: &Attention<'_>, norms: [&[f32]; 2]) {
-        let Forward { state, cpu, batch, config, .. } = *self.pass;
+    fn row_norms(&mut self, attention: &Attention<'_>, norms: [NormWeights<'_>; 2]) {
+        let Forward { state, cpu, batch, .. } = *self.pass;
         let Some(phase) = self.worker.phase(batch.rows.len()) else { return };
         phase.for_each(|claim| {
             let row = state.query_key_value.write(claim, state.query_key_value.width());
             for (segment, norm) in attention.query_key_value.segments.iter().zip(norms) {
-                let x = &mut row[segment.column..][..norm.len()];
-                rms_norm(cpu, x, norm, config.epsilon);
+                norm.apply(cpu, &mut row[segment.column..][..norm.len()]);
             }
         });
     }
@@ -505,8 +490,8 @@ impl Step<'_, '_> {
         });
     }
 
-    /// Computes `hidden = (hidden + r norm(projected)) s` for the outputs of a branch, added together,
-    /// or `hidden = norm(hidden + r projected) s`; then `normed`, the input of the `next` branch.
+    /// Computes `hidden = norm(hidden + r norm(projected)) s` for the outputs of a branch, added
+    /// together, with the norms that the branch has; then `normed`, the input of the `next` branch.
     fn add_projected(&mut self, branch: &Branch<'_>, next: Option<&Branch<'_>>) {
         let Forward { config, state, cpu, batch, .. } = *self.pass;
         let embedding = config.embedding;
@@ -531,18 +516,13 @@ impl Step<'_, '_> {
                     }
                 }
             }
-            let norms_sums = config.architecture.norms_sums;
-            if !norms_sums {
-                self.pass.norm_by(x, branch.post_norm, config.post_epsilon);
-            }
+            self.pass.norm(x, branch.post_norm);
             if config.residual_scale != 1.0 {
                 x.iter_mut().for_each(|x| *x *= config.residual_scale);
             }
             let hidden = state.hidden.write(claim, embedding);
             add(cpu, hidden, x);
-            if norms_sums {
-                self.pass.norm(hidden, branch.post_norm);
-            }
+            self.pass.norm(hidden, branch.sum_norm);
             if branch.output_scale != 1.0 {
                 hidden.iter_mut().for_each(|x| *x *= branch.output_scale);
             }

@@ -20,7 +20,7 @@ use super::{
     forward::Forward,
     runs::Runs,
     state::WorkerBuffers,
-    weights::{Attention, Gates, Projection},
+    weights::{Attention, Gates, NormWeights, Projection},
 };
 use crate::{
     kv_cache::{PAGE, TASK_POSITIONS, TASKS},
@@ -83,7 +83,7 @@ impl Heads<'_> {
 
     /// Brings a head of queries or keys from the file's order to halves order.
     fn reorder(&self, x: &mut [f32]) {
-        if self.pass.config.architecture.pairing == Pairing::Adjacent {
+        if self.pass.config.architecture.positions.pairing == Pairing::Adjacent {
             to_halves(&mut x[..self.attention.config.n_rot]);
         }
     }
@@ -97,20 +97,16 @@ impl Heads<'_> {
             Projection::Key => self.attention.key_norm,
             Projection::Value => None,
         };
-        // Heads share their weights, or each has different ones.
         let dim = self.attention.config.head_dim;
-        let norm = norm.map(|all| if all.len() > dim { &all[head * dim..][..dim] } else { all });
         if !self.attention.norms_after_rotation {
-            self.norm(out, norm);
+            self.norm(out, norm.map(|all| all.of_head(head, dim)));
         }
         self.reorder(out);
     }
 
     /// Normalizes a head, if there is a norm.
-    fn norm(&self, head: &mut [f32], norm: Option<&[f32]>) {
-        let Some(norm) = norm else { return };
-        let head = &mut head[..self.attention.config.head_dim];
-        self.pass.normalize(head, norm, self.pass.config.epsilon);
+    fn norm(&self, head: &mut [f32], norm: Option<NormWeights<'_>>) {
+        self.pass.norm(&mut head[..self.attention.config.head_dim], norm);
     }
 
     /// Returns the factor of a row's queries.
@@ -243,8 +239,8 @@ impl Heads<'_> {
             page.store_key(self.cpu(), claim, row.position, head_buffer);
             let Some(values_type) = schedule.values else { continue };
             self.biased(Projection::Value, head, &x[values + head * dim..][..dim], head_buffer);
-            if self.attention.value_norm {
-                self.norm(head_buffer, Some(&ONES[..dim]));
+            if let Some(norm) = self.attention.value_norm {
+                norm.apply(self.cpu(), &mut head_buffer[..dim], &ONES[..dim]);
             }
             if values_type.is_mixed() {
                 mix_rows(self.cpu(), head_buffer, head_buffer.len());

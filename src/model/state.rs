@@ -389,7 +389,7 @@ impl WorkerBuffers {
         let units = config.recurrences().flat_map(Recurrence::units).max();
         let recurrent_head = config.recurrences().map(Recurrence::value_dim).max().unwrap_or(0);
         let mixer_norms = weights.layers.iter().flatten().any(|b| !b.mixer_norms.is_empty());
-        let other = mixer_norms || config.architecture.embedding_norm;
+        let other = mixer_norms || weights.embedding_norm.is_some();
         let queries = TILE_QUERIES.max(config.attention_max(config::Attention::group));
         let tokens = allocator.rows(Amount::per_token(1));
         allocator.count(Amount {

@@ -7,42 +7,45 @@ mod feed_forward;
 mod latent;
 mod layer_input;
 mod linear;
+mod norms;
 mod predictor;
 mod reader;
 mod recurrence;
+mod terms;
 
 use rope_cpu_kernels::Matrix;
 
 use self::reader::TensorReader;
 pub use self::{
     assistant::Assistant,
-    attention::{Attention, Gates, Projection},
+    attention::{
+        Attention, AttentionFamily, AttentionGates, GateFunction, Gates, HeadNorms, Projection,
+    },
     embedding::{Classifier, EmbeddingHead},
     feed_forward::{Mixture, Network},
     latent::{Latent, SplitKeys},
     layer_input::{LayerInput, LayerInputs},
     linear::{Addition, Linear, Segment, SegmentTensors},
+    norms::{BranchNorms, Norm, NormFamily, NormKind, NormWeights},
     predictor::Predictor,
     reader::is_media,
     recurrence::{Scan, ScanInput, ShortConvolution},
+    terms::{EmbeddingTerms, Terms},
 };
 use super::{
     Config, EMBEDDINGS, Error,
     adapter::{Adapter, LowRank},
-    architecture::{self, Experts, Norm, Norms},
-    config::{FeedForward, Layer},
-    pair::SEPARATOR,
+    config::{Experts, FeedForward, Layer},
 };
-use crate::{Token, gguf::Gguf};
-
-/// The separator of BERT's first vocabularies.
-const SEPARATOR_DEFAULT: Token = 102;
+use crate::gguf::Gguf;
 
 /// All weights of a model.
 pub struct Weights<'a> {
     pub tokens: Matrix<'a>, // (vocabulary, embedding)
     /// The adapters' terms that are added to embeddings.
     pub token_additions: Vec<LowRank<'a>>,
+    /// The norm of embeddings, without weights.
+    pub embedding_norm: Option<Norm>,
     pub terms: Option<Terms<'a>>,
     /// The branches of each layer, in the order of their computation.
     pub layers: Vec<Vec<Branch<'a>>>,
@@ -59,7 +62,7 @@ pub struct Weights<'a> {
 }
 
 /// A branch of a layer. It adds its output to the activations `x` between layers:
-/// `x = (x + residual_scale * post_norm(sum of mixer(norm(x)))) * output_scale`.
+/// `x = sum_norm(x + residual_scale * post_norm(sum of mixer(norm(x)))) * output_scale`.
 pub struct Branch<'a> {
     pub norm: Option<NormWeights<'a>>,
     /// At least one, at most [`Branch::MIXERS_MAX`].
@@ -67,35 +70,8 @@ pub struct Branch<'a> {
     /// The norm of each mixer's output, if the outputs are normalized before they are added.
     pub mixer_norms: Vec<NormWeights<'a>>,
     pub post_norm: Option<NormWeights<'a>>,
+    pub sum_norm: Option<NormWeights<'a>>,
     pub output_scale: f32,
-}
-
-/// The weights of a norm of activations.
-#[derive(Clone, Copy)]
-pub struct NormWeights<'a> {
-    pub weight: &'a [f32],       // (embedding)
-    pub bias: Option<&'a [f32]>, // (embedding)
-}
-
-/// The vectors that are added to the embeddings of tokens, and the norm of the sum.
-pub struct Terms<'a> {
-    pub types: Option<Matrix<'a>>, // (types, embedding)
-    /// The token after which the second segment of a text begins, if segments have two types.
-    pub separator: Option<Token>,
-    pub positions: Option<Matrix<'a>>, // (trained length, embedding)
-    pub norm: NormWeights<'a>,
-}
-
-impl Terms<'_> {
-    /// Returns the vectors for the token at `position` in a segment: matrices, and the row of each.
-    pub fn rows(
-        &self,
-        position: usize,
-        segment: usize,
-    ) -> impl Iterator<Item = (&Matrix<'_>, usize)> {
-        let types = self.types.iter().map(move |matrix| (matrix, segment));
-        types.chain(self.positions.iter().map(move |matrix| (matrix, position)))
-    }
 }
 
 impl Branch<'_> {
@@ -157,13 +133,15 @@ impl<'a> Weights<'a> {
         let output = config.causal.then(|| Linear::new([output]));
         let layers = config.layers.iter().enumerate();
         let layers = layers.map(|(index, one)| layer(reader, config, index, one));
+        let (norms, norm) = (config.architecture.norms, Norm::of(config));
         let mut weights = Weights {
             tokens,
             token_additions: reader.low_rank(EMBEDDINGS),
             layer_inputs: LayerInputs::load(reader, config)?,
-            terms: terms(reader, gguf, config)?,
+            embedding_norm: norms.of_embeddings.then_some(norm),
+            terms: Terms::load(reader, gguf, config)?,
             layers: layers.collect::<Result<_, _>>()?,
-            output_norm: norm(reader, config, config.architecture.output_norm)?,
+            output_norm: NormWeights::load(reader, config, norm, norms.output)?,
             output,
             predictor: Predictor::load(reader, config, tokens)?,
             head: EmbeddingHead::load(reader, embedding)?,
@@ -226,47 +204,6 @@ impl<'a> Weights<'a> {
     }
 }
 
-/// Reads a norm of activations, if there is one. Only norms that subtract the mean have a bias.
-fn norm<'a>(
-    reader: &TensorReader<'_, 'a>,
-    config: &Config,
-    name: Option<&str>,
-) -> Result<Option<NormWeights<'a>>, Error> {
-    let Some(name) = name else { return Ok(None) };
-    let bias = match config.architecture.norm {
-        Norm::Rms => None,
-        Norm::Layer => reader.vector_if(&format!("{name}.bias"), config.embedding)?,
-    };
-    // Files of Falcon-H1 have the norm of the network's input without the suffix.
-    let weight = match reader.vector_if(name, config.embedding)? {
-        Some(weight) => weight,
-        None => reader.vector(&format!("{name}.weight"), config.embedding)?,
-    };
-    Ok(Some(NormWeights { weight, bias }))
-}
-
-/// Reads the vectors that are added to the embeddings of tokens.
-fn terms<'a>(
-    reader: &TensorReader<'_, 'a>,
-    gguf: &Gguf<'a>,
-    config: &Config,
-) -> Result<Option<Terms<'a>>, Error> {
-    let terms = config.architecture.terms;
-    let name = (terms != architecture::Terms::None).then_some("token_embd_norm");
-    let Some(norm) = norm(reader, config, name)? else { return Ok(None) };
-    let has_positions = terms == architecture::Terms::TypesAndPositions;
-    let positions = config.context_train;
-    let positions =
-        has_positions.then(|| reader.matrix("position_embd.weight", positions, config.embedding));
-    let types = reader
-        .rows("token_types")
-        .map(|types| reader.matrix("token_types.weight", types, config.embedding));
-    let types = types.transpose()?;
-    let separator = gguf.metadata().u32(SEPARATOR)?.unwrap_or(SEPARATOR_DEFAULT);
-    let separator = types.filter(|types| types.rows() > 1).map(|_| separator);
-    Ok(Some(Terms { types, separator, positions: positions.transpose()?, norm }))
-}
-
 /// Reads the branches of a layer: attention and the feed-forward network, one after the other or
 /// together.
 fn layer<'a>(
@@ -276,17 +213,21 @@ fn layer<'a>(
     layer: &Layer,
 ) -> Result<Vec<Branch<'a>>, Error> {
     let name = |tensor: &str| format!("blk.{index}.{tensor}");
-    let norm = |tensor: Option<&str>| norm(reader, config, tensor.map(name).as_deref());
-    let branch = |norms: Norms, mixers, mixer_norms| {
+    let (norms, plain) = (&config.architecture.norms, Norm::of(config));
+    let norm = |norm, tensor: Option<&str>| {
+        NormWeights::load(reader, config, norm, tensor.map(name).as_deref())
+    };
+    let branch = |BranchNorms { before, after }, mixers, mixer_norms| {
+        let [of_output, of_sum] = if norms.of_sums { [None, after] } else { [after, None] };
         Ok::<_, Error>(Branch {
-            norm: norm(norms.before)?,
+            norm: norm(plain, before)?,
             mixers,
             mixer_norms,
-            post_norm: norm(norms.after)?,
+            post_norm: norm(Norm::after_branch(config), of_output)?,
+            sum_norm: norm(plain, of_sum)?,
             output_scale: 1.0,
         })
     };
-    let architecture = &config.architecture;
     let attention = layer.attention.map(|attention| {
         Attention::load(reader, config, attention, index, &name).map(Mixer::Attention)
     });
@@ -302,9 +243,9 @@ fn layer<'a>(
     let networks = match layer.feed_forward {
         FeedForward::None => vec![],
         FeedForward::Dense(width) => vec![network(width, "")?],
-        FeedForward::Experts(mixture) if architecture.experts == Experts::Beside => {
+        FeedForward::Experts(mixture) if config.architecture.network.experts == Experts::Beside => {
             for tensor in ["post_ffw_norm_1", "post_ffw_norm_2"] {
-                network_norms.extend(norm(Some(tensor))?);
+                network_norms.extend(norm(plain, Some(tensor))?);
             }
             let experts = Mixture::load(reader, config, layer, mixture, &name)?;
             vec![network(mixture.shared, "")?, Mixer::Experts(experts)]
@@ -315,19 +256,19 @@ fn layer<'a>(
             [Mixer::Experts(experts)].into_iter().chain(shared.transpose()?).collect()
         }
     };
-    let mut branches = match architecture.network {
-        Some(norms) => vec![
-            branch(architecture.attention, mixers, vec![])?,
-            branch(norms, networks, network_norms)?,
+    let mut branches = match norms.network {
+        Some(of_network) => vec![
+            branch(norms.attention, mixers, vec![])?,
+            branch(of_network, networks, network_norms)?,
         ],
         None => {
             mixers.extend(networks);
-            vec![branch(architecture.attention, mixers, vec![])?]
+            vec![branch(norms.attention, mixers, vec![])?]
         }
     };
     if config.layer_input > 0 {
         let input = LayerInput::load(reader, config, index, &name)?;
-        let norms = Norms { before: None, after: Some("post_norm") };
+        let norms = BranchNorms { before: None, after: Some("post_norm") };
         branches.push(branch(norms, vec![Mixer::LayerInput(input)], vec![])?);
     }
     if let Some(scale) = reader.vector_if(&name("layer_output_scale.weight"), 1)?

@@ -1,183 +1,231 @@
 //! The supported families of models.
 
-use rope_cpu_kernels::vector::Activation;
+use rope_cpu_kernels::vector::{Activation, Ungated};
 
 use super::{
-    Architecture, AttentionGates, Experts, GateFunction, Global, HeadNorms, Inner, Norm, Norms,
-    Recurrent, RoutingKeys, Scales, Scores, Terms, Unrotated, Windows,
+    Architecture, AttentionFamily, AttentionGates, BranchNorms, EmbeddingTerms, Experts, Factors,
+    GateFunction, Global, HeadNorms, Inner, NetworkFamily, NormFamily, NormKind, PositionFamily,
+    Recurrent, RoutingKeys, ScaleFamily, ScoreFactor, Unrotated, Windows,
 };
 use crate::{
     model::Pairing,
     rope::{Family, LONG, LogMultiplier, ROPE_FREQS, SHORT},
 };
 
-const LLAMA: Architecture = Architecture {
-    name: "llama",
-    pairing: Pairing::Adjacent,
-    sections_pair_halves: false,
-    causal: true,
-    norm: Norm::Rms,
-    rms_by_epsilon: false,
-    attention: Norms { before: Some("attn_norm"), after: None },
-    norms_sums: false,
-    network: Some(Norms { before: Some("ffn_norm"), after: None }),
-    terms: Terms::None,
-    embedding_norm: false,
-    post_epsilon: None,
-    output_norm: Some("output_norm"),
-    head_norms: HeadNorms::None,
-    value_norm: false,
-    sinks: false,
-    attention_gates: AttentionGates::None,
-    latent: false,
-    recurrent: Recurrent::Never,
-    predictor: false,
-    inner: Inner::Gated(Activation::Silu),
-    experts: Experts::Sometimes,
-    routing: RoutingKeys::None,
-    mixture_scale: 1.0,
-    scales: Scales::None,
-    soft_caps: [None; 2],
-    windows: None,
-    unrotated: Unrotated::Never,
-    scores: Scores::ByHead,
-    rope: Family { divisors: &[ROPE_FREQS], ..Family::PLAIN },
-};
-
-/// A family without experts that rotates halves of a head.
-const QWEN2: Architecture = Architecture {
-    name: "qwen2",
-    pairing: Pairing::Halves,
-    experts: Experts::Never,
-    rope: Family::PLAIN,
-    ..LLAMA
-};
-
-/// A family with norms that subtract the mean, and a network without a gate.
-const STARCODER2: Architecture =
-    Architecture { name: "starcoder2", norm: Norm::Layer, inner: Inner::GeluTanh, ..QWEN2 };
-
-const QWEN3: Architecture = Architecture { name: "qwen3", head_norms: HeadNorms::Heads, ..QWEN2 };
-
-const QWEN3_MOE: Architecture =
-    Architecture { name: "qwen3moe", experts: Experts::Always, ..QWEN3 };
-
 /// Norms after attention and after the network, by the names of Gemma.
 const AFTER_ATTENTION: Option<&str> = Some("post_attention_norm");
 const AFTER_NETWORK: Option<&str> = Some("post_ffw_norm");
 
+/// Norms before the branches. The second one is named as if it followed attention.
+const QWEN35_NORMS: NormFamily = NormFamily {
+    network: Some(BranchNorms { before: AFTER_ATTENTION, after: None }),
+    ..NormFamily::PLAIN
+};
+
+/// Norms before and after the branches.
+const GEMMA_NORMS: NormFamily = NormFamily {
+    attention: BranchNorms { before: Some("attn_norm"), after: AFTER_ATTENTION },
+    network: Some(BranchNorms { before: Some("ffn_norm"), after: AFTER_NETWORK }),
+    ..NormFamily::PLAIN
+};
+
+/// Norms after the branches only.
+const OLMO_NORMS: NormFamily = NormFamily {
+    attention: BranchNorms { before: None, after: AFTER_ATTENTION },
+    network: Some(BranchNorms { before: None, after: AFTER_NETWORK }),
+    ..NormFamily::PLAIN
+};
+
+/// Norms that subtract the mean.
+const LAYER_NORMS: NormFamily = NormFamily { kind: NormKind::Layer, ..NormFamily::PLAIN };
+
+/// A norm that subtracts the mean, for attention and network side by side.
+const COHERE_NORMS: NormFamily = NormFamily { network: None, ..LAYER_NORMS };
+
+/// Norms of heads before their rotation.
+const NORMED_HEADS: AttentionFamily =
+    AttentionFamily { head_norms: HeadNorms::Heads, ..AttentionFamily::PLAIN };
+
+/// Networks without experts.
+const DENSE: NetworkFamily = NetworkFamily { experts: Experts::Never, ..NetworkFamily::PLAIN };
+
+/// Experts in all layers.
+const EXPERTS: NetworkFamily = NetworkFamily { experts: Experts::Always, ..NetworkFamily::PLAIN };
+
+/// Experts in some layers, chosen by sigmoids.
+const SIGMOID_EXPERTS: NetworkFamily = NetworkFamily {
+    experts: Experts::SomeLayers,
+    routing: RoutingKeys::AllOfSigmoids,
+    ..NetworkFamily::PLAIN
+};
+
+/// Rotation of halves of a head.
+const HALVES: PositionFamily = PositionFamily { pairing: Pairing::Halves, ..PositionFamily::PLAIN };
+
+/// Windows with the base of the other layers, which no RoPE method changes.
+const fn own_windows(global: Global) -> Option<Windows> {
+    Some(Windows { own_rope: true, ..Windows::without(global) })
+}
+
+/// RoPE of layers with windows that have the base of the other layers.
+const SHARED_BASE: Family = Family { shares_base: true, ..Family::PLAIN };
+
+/// RoPE with divisors in the file.
+const WITH_DIVISORS: Family = Family { divisors: &[ROPE_FREQS], ..Family::PLAIN };
+
+const LLAMA: Architecture = Architecture {
+    name: "llama",
+    causal: true,
+    predictor: false,
+    ignored_keys: &[],
+    terms: EmbeddingTerms::None,
+    norms: NormFamily::PLAIN,
+    attention: AttentionFamily::PLAIN,
+    latent: false,
+    recurrent: Recurrent::Never,
+    network: NetworkFamily::PLAIN,
+    scales: ScaleFamily::PLAIN,
+    positions: PositionFamily::PLAIN,
+    rope: WITH_DIVISORS,
+};
+
+/// A family without experts that rotates halves of a head.
+const QWEN2: Architecture =
+    Architecture { name: "qwen2", network: DENSE, positions: HALVES, rope: Family::PLAIN, ..LLAMA };
+
+/// A family with norms that subtract the mean, and a network without a gate.
+const STARCODER2: Architecture = Architecture {
+    name: "starcoder2",
+    norms: LAYER_NORMS,
+    network: NetworkFamily { inner: Inner::Alone(Activation::GeluTanh), ..DENSE },
+    ..QWEN2
+};
+
+const QWEN3: Architecture = Architecture { name: "qwen3", attention: NORMED_HEADS, ..QWEN2 };
+
+const QWEN3_MOE: Architecture = Architecture { name: "qwen3moe", network: EXPERTS, ..QWEN3 };
+
 const GEMMA3: Architecture = Architecture {
     name: "gemma3",
-    attention: Norms { after: AFTER_ATTENTION, ..LLAMA.attention },
-    network: Some(Norms { before: Some("ffn_norm"), after: AFTER_NETWORK }),
-    head_norms: HeadNorms::Heads,
-    inner: Inner::Gated(Activation::GeluTanh),
-    scales: Scales::Embeddings,
-    soft_caps: [None, Some(0.0)],
-    windows: Some(Windows { global: Global::Last(6), default: None, only: None, own_rope: true }),
-    scores: Scores::ByEmbedding(62),
+    norms: GEMMA_NORMS,
+    attention: NORMED_HEADS,
+    network: NetworkFamily { inner: Inner::Gated(Activation::GeluTanh), ..DENSE },
+    scales: ScaleFamily {
+        factors: Factors::Embeddings,
+        scores: ScoreFactor::ByEmbedding(62),
+        soft_caps: [None, Some(0.0)],
+    },
+    positions: PositionFamily { windows: own_windows(Global::Last(6)), ..HALVES },
     rope: Family { trained_with_factor: true, ..Family::PLAIN },
     ..QWEN2
 };
 
 const GEMMA4: Architecture = Architecture {
     name: "gemma4",
-    value_norm: true,
-    experts: Experts::Beside,
-    windows: Some(Windows { global: Global::Listed, default: None, only: None, own_rope: true }),
-    scores: Scores::One,
-    rope: Family { divisors: &[ROPE_FREQS], ..Family::PLAIN },
+    attention: AttentionFamily { value_norm: true, ..NORMED_HEADS },
+    network: NetworkFamily { experts: Experts::Beside, ..GEMMA3.network },
+    scales: ScaleFamily { scores: ScoreFactor::One, ..GEMMA3.scales },
+    positions: PositionFamily { windows: own_windows(Global::Listed), ..HALVES },
+    rope: WITH_DIVISORS,
     ..GEMMA3
 };
 
-/// A family that normalizes the outputs of its branches, and not their inputs.
 const OLMO2: Architecture = Architecture {
     name: "olmo2",
-    attention: Norms { before: None, after: AFTER_ATTENTION },
-    network: Some(Norms { before: None, after: AFTER_NETWORK }),
-    head_norms: HeadNorms::Rows,
-    windows: Some(Windows { global: Global::Last(4), default: None, only: None, own_rope: true }),
-    rope: Family { shares_base: true, ..Family::PLAIN },
+    norms: OLMO_NORMS,
+    attention: AttentionFamily { head_norms: HeadNorms::Rows, ..AttentionFamily::PLAIN },
+    positions: PositionFamily { windows: own_windows(Global::Last(4)), ..HALVES },
+    rope: SHARED_BASE,
     ..QWEN2
 };
 
-const GRANITE: Architecture =
-    Architecture { name: "granite", scales: Scales::Keys, unrotated: Unrotated::Unless, ..LLAMA };
+const GRANITE: Architecture = Architecture {
+    name: "granite",
+    scales: ScaleFamily { factors: Factors::Keys, ..ScaleFamily::PLAIN },
+    positions: PositionFamily { unrotated: Unrotated::Unless, ..PositionFamily::PLAIN },
+    ..LLAMA
+};
 
 /// A family with Mamba 2, attention or a feed-forward network in each layer.
 const NEMOTRON_H: Architecture = Architecture {
     name: "nemotron_h",
-    network: None,
+    norms: NormFamily { network: None, ..NormFamily::PLAIN },
     recurrent: Recurrent::Mamba2Alone,
-    inner: Inner::SquaredRelu,
-    unrotated: Unrotated::Always,
+    network: NetworkFamily { inner: Inner::Ungated(Ungated::SquaredRelu), ..DENSE },
+    positions: PositionFamily { unrotated: Unrotated::Always, ..HALVES },
     ..QWEN2
 };
 
 const HUNYUAN: Architecture = Architecture {
     name: "hunyuan-dense",
-    head_norms: HeadNorms::RotatedHeads,
-    rope: Family {
-        divisors: &[ROPE_FREQS],
-        alpha_in_base: true,
-        keys_are_final: true,
-        ..Family::PLAIN
-    },
+    attention: AttentionFamily { head_norms: HeadNorms::RotatedHeads, ..AttentionFamily::PLAIN },
+    rope: Family { alpha_in_base: true, keys_are_final: true, ..WITH_DIVISORS },
     ..QWEN2
 };
 
 /// A family with the gated delta rule in most layers.
 const QWEN35: Architecture = Architecture {
     name: "qwen35",
-    network: Some(Norms { before: AFTER_ATTENTION, after: None }),
-    attention_gates: AttentionGates::WithQueries,
-    recurrent: Recurrent::Delta,
     predictor: true,
+    norms: QWEN35_NORMS,
+    attention: AttentionFamily { gates: AttentionGates::WithQueries, ..NORMED_HEADS },
+    recurrent: Recurrent::Delta,
     ..QWEN3
 };
 
-/// A family with attention and network side by side.
 const COMMAND_R: Architecture = Architecture {
     name: "command-r",
-    norm: Norm::Layer,
-    network: None,
-    head_norms: HeadNorms::EachHeadIfAny,
-    experts: Experts::Never,
-    scales: Scales::Logits,
+    norms: COHERE_NORMS,
+    attention: AttentionFamily { head_norms: HeadNorms::EachHeadIfAny, ..AttentionFamily::PLAIN },
+    network: DENSE,
+    scales: ScaleFamily { factors: Factors::Logits, ..ScaleFamily::PLAIN },
     ..LLAMA
+};
+
+const COHERE2: Architecture = Architecture {
+    name: "cohere2",
+    attention: AttentionFamily::PLAIN,
+    positions: PositionFamily {
+        windows: Some(Windows::without(Global::Last(4))),
+        unrotated: Unrotated::Global,
+        ..PositionFamily::PLAIN
+    },
+    ..COMMAND_R
 };
 
 /// A family with short convolutions in most layers.
 const LFM2: Architecture = Architecture {
     name: "lfm2",
+    norms: NormFamily { output: Some("token_embd_norm"), ..NormFamily::PLAIN },
     recurrent: Recurrent::ShortConvolution,
-    output_norm: Some("token_embd_norm"),
-    windows: Some(Windows { global: Global::None, default: None, only: None, own_rope: false }),
+    positions: PositionFamily { windows: Some(Windows::without(Global::None)), ..HALVES },
     ..QWEN3
 };
 
 const BERT: Architecture = Architecture {
     name: "bert",
     causal: false,
-    norm: Norm::Layer,
-    attention: Norms { before: None, after: Some("attn_output_norm") },
-    norms_sums: true,
-    network: Some(Norms { before: None, after: Some("layer_output_norm") }),
-    terms: Terms::TypesAndPositions,
-    output_norm: None,
-    inner: Inner::Gelu,
-    unrotated: Unrotated::Always,
+    terms: EmbeddingTerms::TypesAndPositions,
+    norms: NormFamily {
+        attention: BranchNorms { before: None, after: Some("attn_output_norm") },
+        network: Some(BranchNorms { before: None, after: Some("layer_output_norm") }),
+        of_sums: true,
+        output: None,
+        ..LAYER_NORMS
+    },
+    network: NetworkFamily { inner: Inner::Ungated(Ungated::Gelu), ..DENSE },
+    positions: PositionFamily { unrotated: Unrotated::Always, ..HALVES },
     ..QWEN2
 };
 
 impl Architecture {
     /// All supported families.
-    pub const ALL: [Self; 51] = [
+    pub const ALL: &[Self] = &[
         LLAMA,
         Self {
             name: "smollm3",
-            experts: Experts::Never,
-            unrotated: Unrotated::Period(4),
+            network: DENSE,
+            positions: PositionFamily { unrotated: Unrotated::Period(4), ..PositionFamily::PLAIN },
             rope: Family::PLAIN,
             ..LLAMA
         },
@@ -191,45 +239,42 @@ impl Architecture {
         Self { name: "qwen3vlmoe", ..QWEN3_MOE },
         Self {
             name: "phi3",
-            inner: Inner::GatedInOne(Activation::Silu),
-            windows: Some(Windows {
-                global: Global::None,
-                default: None,
-                only: None,
-                own_rope: false,
-            }),
+            network: NetworkFamily { inner: Inner::GatedInOne(Activation::Silu), ..DENSE },
+            positions: PositionFamily { windows: Some(Windows::without(Global::None)), ..HALVES },
             rope: Family { divisors: &[LONG, SHORT], ..Family::PLAIN },
             ..QWEN2
         },
-        Self { name: "phi2", network: None, ..STARCODER2 },
+        Self { name: "phi2", norms: COHERE_NORMS, ..STARCODER2 },
         STARCODER2,
-        Self { name: "mellum", windows: OLMO2.windows, rope: OLMO2.rope, ..QWEN3_MOE },
+        Self { name: "mellum", positions: OLMO2.positions, rope: SHARED_BASE, ..QWEN3_MOE },
         Self {
             name: "laguna",
-            attention_gates: AttentionGates::Apart(GateFunction::Softplus),
-            experts: Experts::SomeLayers,
-            routing: RoutingKeys::AllOfSigmoids,
-            windows: Some(Windows {
-                global: Global::First(4),
-                default: None,
-                only: None,
-                own_rope: true,
-            }),
-            rope: OLMO2.rope,
+            attention: AttentionFamily {
+                gates: AttentionGates::Apart(GateFunction::Softplus),
+                ..NORMED_HEADS
+            },
+            network: SIGMOID_EXPERTS,
+            positions: PositionFamily { windows: own_windows(Global::First(4)), ..HALVES },
+            rope: SHARED_BASE,
             ..QWEN3
         },
         Self {
             name: "gemma2",
-            head_norms: HeadNorms::None,
-            soft_caps: [Some(50.0), Some(30.0)],
-            windows: Some(Windows {
-                global: Global::Last(2),
-                default: Some(4096),
-                only: None,
-                own_rope: true,
-            }),
-            scores: Scores::ByEmbedding(46),
-            rope: Family { shares_base: true, ..Family::PLAIN },
+            attention: AttentionFamily::PLAIN,
+            scales: ScaleFamily {
+                scores: ScoreFactor::ByEmbedding(46),
+                soft_caps: [Some(50.0), Some(30.0)],
+                ..GEMMA3.scales
+            },
+            positions: PositionFamily {
+                windows: Some(Windows {
+                    default: Some(4096),
+                    own_rope: true,
+                    ..Windows::without(Global::Last(2))
+                }),
+                ..HALVES
+            },
+            rope: SHARED_BASE,
             ..GEMMA3
         },
         GEMMA3,
@@ -237,188 +282,178 @@ impl Architecture {
         Self {
             name: "gemma-embedding",
             causal: false,
-            soft_caps: [None; 2],
-            scores: Scores::ByHead,
+            // An encoder has no logits.
+            ignored_keys: &["final_logit_softcapping"],
+            scales: ScaleFamily { factors: Factors::Embeddings, ..ScaleFamily::PLAIN },
             rope: Family::PLAIN,
             ..GEMMA3
         },
         Self {
             name: "gpt-oss",
-            network: Some(Norms { before: AFTER_ATTENTION, after: None }),
-            sinks: true,
-            inner: Inner::Gated(Activation::ClampedSilu),
-            experts: Experts::Always,
-            windows: Some(Windows {
-                global: Global::Last(2),
-                default: None,
-                only: None,
-                own_rope: false,
-            }),
+            norms: QWEN35_NORMS,
+            attention: AttentionFamily { sinks: true, ..AttentionFamily::PLAIN },
+            network: NetworkFamily { inner: Inner::Gated(Activation::ClampedSilu), ..EXPERTS },
+            positions: PositionFamily {
+                windows: Some(Windows { one_base: true, ..Windows::without(Global::Last(2)) }),
+                ..HALVES
+            },
             rope: Family { exact_ramp: true, ..Family::PLAIN },
             ..QWEN2
         },
         Self {
             name: "mistral3",
             rope: Family {
-                divisors: &[ROPE_FREQS],
                 yarn_betas: true,
                 temperature: true,
                 log_multiplier: LogMultiplier::Denominator,
-                ..Family::PLAIN
+                ..WITH_DIVISORS
             },
             ..LLAMA
         },
         OLMO2,
         GRANITE,
-        Self {
-            name: "granitemoe",
-            experts: Experts::Always,
-            unrotated: Unrotated::Never,
-            ..GRANITE
-        },
+        Self { name: "granitemoe", network: EXPERTS, positions: PositionFamily::PLAIN, ..GRANITE },
         Self { name: "granitehybrid", recurrent: Recurrent::Mamba2, ..GRANITE },
         Self {
             name: "granite_swa",
-            sinks: true,
-            experts: Experts::Never,
-            windows: Some(Windows {
-                global: Global::Listed,
-                default: None,
-                only: None,
-                own_rope: false,
-            }),
-            unrotated: Unrotated::Listed,
+            attention: AttentionFamily { sinks: true, ..AttentionFamily::PLAIN },
+            network: DENSE,
+            positions: PositionFamily {
+                windows: Some(Windows::without(Global::Listed)),
+                unrotated: Unrotated::Listed,
+                ..PositionFamily::PLAIN
+            },
             ..GRANITE
         },
         Self {
             name: "minicpm",
-            scales: Scales::KeysOrDefaults,
+            scales: ScaleFamily { factors: Factors::KeysOrDefaults, ..ScaleFamily::PLAIN },
             rope: Family { divisors: &[ROPE_FREQS, LONG, SHORT], ..Family::PLAIN },
             ..LLAMA
         },
         Self {
             name: "exaone4",
-            head_norms: HeadNorms::Heads,
-            windows: Some(Windows {
-                global: Global::Last(4),
-                default: Some(4096),
-                only: Some(64),
-                own_rope: false,
-            }),
-            unrotated: Unrotated::Global,
-            rope: Family { divisors: &[ROPE_FREQS], ..Family::PLAIN },
+            // Only the model with 64 layers has windows.
+            ignored_keys: &["attention.sliding_window"],
+            attention: NORMED_HEADS,
+            positions: PositionFamily {
+                windows: Some(Windows {
+                    default: Some(4096),
+                    only: Some(64),
+                    ..Windows::without(Global::Last(4))
+                }),
+                unrotated: Unrotated::Global,
+                ..HALVES
+            },
+            rope: WITH_DIVISORS,
             ..OLMO2
         },
         Self {
             name: "glm4",
-            sections_pair_halves: true,
-            attention: GEMMA3.attention,
-            network: GEMMA3.network,
-            inner: Inner::GatedInOne(Activation::Silu),
-            experts: Experts::Never,
+            norms: GEMMA_NORMS,
+            network: NetworkFamily { inner: Inner::GatedInOne(Activation::Silu), ..DENSE },
+            positions: PositionFamily { sections_pair_halves: true, ..PositionFamily::PLAIN },
             rope: Family::PLAIN,
             ..LLAMA
         },
         Self {
             name: "glm4moe",
-            network: Some(Norms { before: AFTER_ATTENTION, after: None }),
-            head_norms: HeadNorms::HeadsIfAny,
-            experts: Experts::SomeLayers,
-            routing: RoutingKeys::AllOfSigmoids,
             predictor: true,
+            norms: QWEN35_NORMS,
+            attention: AttentionFamily {
+                head_norms: HeadNorms::HeadsIfAny,
+                ..AttentionFamily::PLAIN
+            },
+            network: SIGMOID_EXPERTS,
             ..QWEN2
         },
-        Self { name: "ernie4_5", experts: Experts::Never, rope: Family::PLAIN, ..LLAMA },
-        Self { name: "ernie4_5-moe", experts: Experts::SomeLayers, rope: Family::PLAIN, ..LLAMA },
+        Self { name: "ernie4_5", network: DENSE, rope: Family::PLAIN, ..LLAMA },
         Self {
-            name: "seed_oss",
-            network: Some(Norms { before: AFTER_ATTENTION, after: None }),
-            ..QWEN2
+            name: "ernie4_5-moe",
+            network: NetworkFamily { experts: Experts::SomeLayers, ..NetworkFamily::PLAIN },
+            rope: Family::PLAIN,
+            ..LLAMA
         },
-        Self { name: "arcee", inner: Inner::SquaredRelu, experts: Experts::Never, ..LLAMA },
+        Self { name: "seed_oss", norms: QWEN35_NORMS, ..QWEN2 },
+        Self { name: "arcee", network: NEMOTRON_H.network, ..LLAMA },
         Self {
             name: "apertus",
-            head_norms: HeadNorms::Heads,
-            inner: Inner::Xielu,
+            attention: NORMED_HEADS,
+            network: NetworkFamily { inner: Inner::Xielu, ..DENSE },
             rope: Family { divisors: &[ROPE_FREQS, LONG, SHORT], ..Family::PLAIN },
             ..QWEN2
         },
         HUNYUAN,
         Self {
             name: "hunyuan-moe",
-            experts: Experts::Always,
+            network: EXPERTS,
             rope: Family { alpha_in_base: false, ..HUNYUAN.rope },
             ..HUNYUAN
         },
         COMMAND_R,
-        Self {
-            name: "cohere2",
-            head_norms: HeadNorms::None,
-            windows: Some(Windows {
-                global: Global::Last(4),
-                default: None,
-                only: None,
-                own_rope: false,
-            }),
-            unrotated: Unrotated::Global,
-            ..COMMAND_R
-        },
+        COHERE2,
         Self {
             name: "cohere2moe",
-            rms_by_epsilon: true,
-            head_norms: HeadNorms::None,
             predictor: true,
-            experts: Experts::SomeLayers,
-            routing: RoutingKeys::AllOfSigmoids,
-            mixture_scale: 0.5,
-            windows: Some(Windows {
-                global: Global::First(4),
-                default: None,
-                only: None,
-                own_rope: false,
-            }),
-            unrotated: Unrotated::Global,
+            norms: NormFamily { rms_by_epsilon: true, ..COHERE_NORMS },
+            network: NetworkFamily { mixture_scale: 0.5, ..SIGMOID_EXPERTS },
+            positions: PositionFamily {
+                windows: Some(Windows::without(Global::First(4))),
+                ..COHERE2.positions
+            },
             rope: Family::PLAIN,
-            ..COMMAND_R
+            ..COHERE2
         },
         Self {
             name: "muse-glimmer",
-            attention: GEMMA3.attention,
-            network: GEMMA3.network,
-            embedding_norm: true,
-            post_epsilon: Some(1e-8),
-            head_norms: HeadNorms::Heads,
-            attention_gates: AttentionGates::Apart(GateFunction::Sigmoid),
-            experts: Experts::Never,
-            scales: Scales::Logits,
-            soft_caps: GEMMA3.soft_caps,
-            windows: OLMO2.windows,
-            unrotated: Unrotated::Global,
-            rope: OLMO2.rope,
+            norms: NormFamily { of_embeddings: true, post_epsilon: Some(1e-8), ..GEMMA_NORMS },
+            attention: AttentionFamily {
+                gates: AttentionGates::Apart(GateFunction::Sigmoid),
+                ..NORMED_HEADS
+            },
+            network: DENSE,
+            scales: ScaleFamily { soft_caps: GEMMA3.scales.soft_caps, ..COMMAND_R.scales },
+            positions: PositionFamily {
+                windows: own_windows(Global::Last(4)),
+                unrotated: Unrotated::Global,
+                ..PositionFamily::PLAIN
+            },
+            rope: SHARED_BASE,
             ..LLAMA
         },
         LFM2,
         Self {
             name: "lfm2moe",
-            experts: Experts::SomeLayers,
-            routing: RoutingKeys::Gating,
-            windows: None,
+            network: NetworkFamily {
+                experts: Experts::SomeLayers,
+                routing: RoutingKeys::Gating,
+                ..NetworkFamily::PLAIN
+            },
+            positions: HALVES,
             ..LFM2
         },
         Self { name: "falcon-h1", recurrent: Recurrent::Mamba2Beside, ..QWEN2 },
         NEMOTRON_H,
         Self {
             name: "nemotron_h_moe",
-            experts: Experts::Always,
-            routing: RoutingKeys::AllOfSigmoids,
+            network: NetworkFamily {
+                experts: Experts::Always,
+                routing: RoutingKeys::AllOfSigmoids,
+                ..NEMOTRON_H.network
+            },
             ..NEMOTRON_H
         },
         Self {
             name: "deepseek2",
-            latent: true,
             predictor: true,
-            experts: Experts::SomeLayers,
-            routing: RoutingKeys::All,
+            // Of the first files of DeepSeek-OCR.
+            ignored_keys: &["attention.sliding_window"],
+            latent: true,
+            network: NetworkFamily {
+                experts: Experts::SomeLayers,
+                routing: RoutingKeys::All,
+                ..NetworkFamily::PLAIN
+            },
             rope: Family {
                 log_multiplier: LogMultiplier::Both,
                 temperature: true,
@@ -428,29 +463,28 @@ impl Architecture {
             ..LLAMA
         },
         QWEN35,
-        Self { name: "qwen35moe", experts: Experts::Always, ..QWEN35 },
+        Self { name: "qwen35moe", network: EXPERTS, ..QWEN35 },
         Self {
             name: "qwen3next",
-            experts: Experts::Always,
+            network: EXPERTS,
             recurrent: Recurrent::DeltaSideBySide,
             ..QWEN35
         },
         BERT,
         Self {
             name: "nomic-bert",
-            terms: Terms::Types,
-            inner: Inner::Gated(Activation::Silu),
-            unrotated: Unrotated::Never,
+            terms: EmbeddingTerms::Types,
+            network: DENSE,
+            positions: HALVES,
             ..BERT
         },
     ];
 
-    /// Assistants of [`GEMMA4`] models, which draft tokens for them and compute nothing alone.
-    pub(in crate::model) const ASSISTANT: Self = Self {
+    /// Assistants of Gemma 4 models, which draft tokens for them and compute nothing alone.
+    pub const ASSISTANT: Self = Self {
         name: "gemma4-assistant",
-        experts: Experts::Never,
-        scales: Scales::None,
-        soft_caps: [None; 2],
+        network: GEMMA3.network,
+        scales: ScaleFamily { scores: ScoreFactor::One, ..ScaleFamily::PLAIN },
         ..GEMMA4
     };
 }

@@ -2,11 +2,67 @@
 
 use rope_cpu_kernels::vector::{Activation, Ungated};
 
-use super::{DIMENSION_MAX, EXPERTS_MAX, LAYERS_MAX, Routing, keys::Keys, routing};
-use crate::model::{
-    Architecture, Error,
-    architecture::{Experts, Inner, Recurrent},
+use super::{
+    DIMENSION_MAX, EXPERTS_MAX, LAYERS_MAX, Routing,
+    keys::Keys,
+    recurrence::Recurrent,
+    routing::{self, RoutingKeys},
 };
+use crate::model::{Architecture, Error};
+
+/// The feed-forward networks of a family.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NetworkFamily {
+    /// The shape of a network.
+    pub inner: Inner,
+    /// The use of mixtures of experts in place of the network.
+    pub experts: Experts,
+    /// The keys that describe the choice of experts.
+    pub routing: RoutingKeys,
+    /// The factor of the outputs of experts and of the network beside them, in layers with both.
+    pub mixture_scale: f32,
+}
+
+/// The inner part of a feed-forward network, between its input and its down-projection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Inner {
+    /// `activation(gate) * up`.
+    Gated(Activation),
+    /// `activation(gate) * up`, with gate and up in one tensor.
+    GatedInOne(Activation),
+    /// A function of `up`.
+    Ungated(Ungated),
+    /// `activation(up)`.
+    Alone(Activation),
+    /// xIELU of `up`, with parameters for each layer in the file.
+    Xielu,
+}
+
+/// A family's use of mixtures of experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Experts {
+    /// No model of the family has experts.
+    Never,
+    /// A model has experts if its file sets their number.
+    Sometimes,
+    /// All models of the family have experts.
+    Always,
+    /// All models have experts, in the layers that the file sets.
+    SomeLayers,
+    /// A model has experts if its file sets their number. They compute a token beside the network, and
+    /// both have norms of their own.
+    Beside,
+}
+
+impl NetworkFamily {
+    /// Networks with gates, or the mixtures that a file has, weighted by the softmax of scores.
+    pub const PLAIN: Self = NetworkFamily {
+        inner: Inner::Gated(Activation::Silu),
+        experts: Experts::Sometimes,
+        routing: RoutingKeys::None,
+        mixture_scale: 1.0,
+    };
+}
 
 /// The feed-forward network of a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,13 +135,12 @@ pub fn functions(
     architecture: &Architecture,
     layers: usize,
 ) -> Result<Vec<Function>, Error> {
-    Ok(match architecture.inner {
+    Ok(match architecture.network.inner {
         Inner::Gated(activation) | Inner::GatedInOne(activation) => {
             vec![Function::Gated(activation); layers]
         }
-        Inner::Gelu => vec![Function::Ungated(Ungated::Gelu); layers],
-        Inner::GeluTanh => vec![Function::Alone(Activation::GeluTanh); layers],
-        Inner::SquaredRelu => vec![Function::Ungated(Ungated::SquaredRelu); layers],
+        Inner::Ungated(function) => vec![Function::Ungated(function); layers],
+        Inner::Alone(activation) => vec![Function::Alone(activation); layers],
         Inner::Xielu => {
             let [negative, positive, linear, limit] = ["alpha_n", "alpha_p", "beta", "eps"]
                 .map(|name| keys.floats(&format!("xielu.{name}"), layers));
@@ -118,7 +173,7 @@ pub fn read(
     let least = |_| usize::from(!alone);
     let widths = || keys.by_layer_from(&least, NETWORK, layers, DIMENSION_MAX, None);
     let of_width = |width, own| if width > 0 { own } else { FeedForward::None };
-    Ok(match (mixture(keys, architecture, layers)?, architecture.experts) {
+    Ok(match (mixture(keys, architecture, layers)?, architecture.network.experts) {
         (None, _) => {
             widths()?.into_iter().map(|width| of_width(width, FeedForward::Dense(width))).collect()
         }
@@ -155,7 +210,7 @@ fn mixture(
     layers: usize,
 ) -> Result<Option<Mixture>, Error> {
     let count = keys.number("expert_count")?.unwrap_or(0);
-    match (architecture.experts, count) {
+    match (architecture.network.experts, count) {
         // Files of dense Hunyuan models have one.
         (Experts::Never, 1) => Ok(None),
         (Experts::SomeLayers, 0) if architecture.latent => Ok(None),
@@ -168,7 +223,7 @@ fn mixture(
                 Some(_) => keys.size(EXPERT, DIMENSION_MAX)?,
             };
             let shared = match keys.number("expert_shared_feed_forward_length")? {
-                None | Some(0) if architecture.routing.sets_all() => {
+                None | Some(0) if architecture.network.routing.sets_all() => {
                     let networks = keys.number("expert_shared_count")?.unwrap_or(0);
                     networks.min(DIMENSION_MAX / feed_forward) * feed_forward
                 }
@@ -177,7 +232,7 @@ fn mixture(
             };
             let mut routing = routing::read(keys, architecture, count, used)?;
             if shared > 0 {
-                routing.scale *= architecture.mixture_scale;
+                routing.scale *= architecture.network.mixture_scale;
             }
             Ok(Some(Mixture { count, used, feed_forward, shared, routing }))
         }

@@ -4,8 +4,8 @@ use rope_cpu_kernels::cache::UNIT;
 
 use super::{
     Attention, DIMENSION_MAX, GROUP_MAX, HEAD_DIM_MAX, Rotation,
+    attention::{HEADS, ROTATED},
     keys::Keys,
-    layers::{HEADS, ROTATED},
 };
 use crate::model::Error;
 

@@ -6,9 +6,30 @@ use rope_cpu_kernels::{
 };
 
 use super::{
-    DIMENSION_MAX, HEAD_DIM_MAX, LAYERS_MAX, feed_forward::NETWORK, keys::Keys, layers::KV_HEADS,
+    DIMENSION_MAX, HEAD_DIM_MAX, LAYERS_MAX, attention::KV_HEADS, feed_forward::NETWORK, keys::Keys,
 };
-use crate::model::{Architecture, Error, architecture::Recurrent};
+use crate::model::{Architecture, Error};
+
+/// The recurrent layers of a family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recurrent {
+    /// None.
+    Never,
+    /// Layers without KV heads have a short convolution (LFM2).
+    ShortConvolution,
+    /// Layers that the file lists have the gated delta rule; without a list, all but the last layer of
+    /// each period (Qwen 3.5).
+    Delta,
+    /// [`Recurrent::Delta`] with the heads of values of each head of keys side by side (Qwen3-Next).
+    DeltaSideBySide,
+    /// Layers without KV heads have a scan by the rule of Mamba 2 (Granite 4).
+    Mamba2,
+    /// All layers have a scan by the rule of Mamba 2 beside attention (Falcon-H1).
+    Mamba2Beside,
+    /// Each layer has one branch: a feed-forward network, else attention if it has KV heads, else a
+    /// scan by the rule of Mamba 2 (Nemotron-H).
+    Mamba2Alone,
+}
 
 /// The computation of a layer from earlier tokens that a state of constant size sums up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,28 @@
 use super::keys::Keys;
 use crate::{
     gguf::Value,
-    model::{Architecture, Error, architecture::RoutingKeys},
+    model::{Architecture, Error},
 };
+
+/// The keys of a file that describe the choice of experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoutingKeys {
+    /// Nothing: weights are the softmax of scores, and sum to 1.
+    None,
+    /// How scores become weights, which sum to 1.
+    Gating,
+    /// How scores become weights, whether these sum to 1, their factor, and groups of experts.
+    All,
+    /// [`RoutingKeys::All`], with sigmoids of scores by default.
+    AllOfSigmoids,
+}
+
+impl RoutingKeys {
+    /// Returns whether keys set the sum of weights, their factor, and groups.
+    pub fn sets_all(self) -> bool {
+        matches!(self, RoutingKeys::All | RoutingKeys::AllOfSigmoids)
+    }
+}
 
 /// The choice of experts and the weights of their outputs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,7 +67,7 @@ pub fn read(
     const SCALE: &str = "expert_weights_scale";
     let scale = keys.positive(SCALE)?.unwrap_or(1.0);
     let gating = gating(keys, architecture)?;
-    if architecture.routing.sets_all() {
+    if architecture.network.routing.sets_all() {
         let sums_to_one = keys.metadata.bool(&keys.name("expert_weights_norm"))?.unwrap_or(false);
         return Ok(Routing { gating, sums_to_one, scale, groups: groups(keys, count, used)? });
     }
@@ -81,12 +101,12 @@ fn groups(keys: &Keys<'_, '_>, count: usize, used: usize) -> Result<Option<[usiz
 /// Reads how the scores of experts become probabilities.
 fn gating(keys: &Keys<'_, '_>, architecture: &Architecture) -> Result<Gating, Error> {
     const GATING: &str = "expert_gating_func";
-    if architecture.routing == RoutingKeys::None {
+    if architecture.network.routing == RoutingKeys::None {
         // The key stays unread, so that another value is refused.
         return Ok(Gating::Softmax);
     }
     let unset = matches!(keys.number(GATING)?, None | Some(0));
-    match architecture.routing {
+    match architecture.network.routing {
         RoutingKeys::All if unset => return default_gating(keys),
         RoutingKeys::AllOfSigmoids if unset => return Ok(Gating::Sigmoid),
         RoutingKeys::None | RoutingKeys::Gating | RoutingKeys::All | RoutingKeys::AllOfSigmoids => {

@@ -3,7 +3,7 @@
 //! A file with such a key is refused: its results would be wrong, as with a tensor that is not used.
 //! Any other unread key is permitted, since converters write many keys that only describe a model.
 
-use super::{Config, Rotation, keys::Keys};
+use super::{Config, Rotation, keys::Keys, positions::ROTATES};
 use crate::{gguf::Value, model::Error};
 
 /// The values of a key that change nothing.
@@ -25,7 +25,6 @@ enum Neutral {
 
 const ATTENTION_CAP: &str = "attn_logit_softcapping";
 const LOGIT_CAP: &str = "final_logit_softcapping";
-const ROTATES: &str = "attention.rope_pattern";
 
 /// Keys that change the computation of some family in llama.cpp, from `LLM_KV_NAMES` in
 /// src/llama-arch.cpp of b11434. Keys that describe tensors are left out: the tensors are refused.
@@ -55,20 +54,6 @@ const CHANGING: [(&str, Neutral); 22] = [
     (ROTATES, Neutral::True),
     ("ssm.dt_b_c_rms", Neutral::Zero),
 ];
-
-/// Families and keys that converters write for them, though no computation uses the key.
-const WITHOUT_EFFECT: [(&str, &str); 3] = [
-    // Only the model with 64 layers has windows.
-    ("exaone4", "attention.sliding_window"),
-    // The first files of DeepSeek-OCR.
-    ("deepseek2", "attention.sliding_window"),
-    // An encoder has no logits.
-    ("gemma-embedding", "final_logit_softcapping"),
-];
-
-/// Families with windows that rotate by the base of all layers here, and by their own in llama.cpp. No
-/// known file has another.
-const ONE_BASE: [&str; 1] = ["gpt-oss"];
 
 impl Neutral {
     /// Returns whether `value` changes nothing in a model with this trained length, in a file that
@@ -122,7 +107,7 @@ pub fn check(keys: &Keys<'_, '_>, config: &Config) -> Result<(), Error> {
     // It also writes here what `rope.scaling.finetuned` says.
     let rotates = config.attention().any(|layer| layer.rotation != Rotation::None);
     for (key, neutral) in CHANGING {
-        let ignored = WITHOUT_EFFECT.contains(&(keys.architecture, key))
+        let ignored = config.architecture.ignored_keys.contains(&key)
             || key.starts_with("expert_") && !has_experts
             || key == ROTATES && !rotates;
         let Some(value) = keys.unread(key).filter(|_| !ignored) else { continue };
@@ -135,28 +120,13 @@ pub fn check(keys: &Keys<'_, '_>, config: &Config) -> Result<(), Error> {
             return Err(Error::Value { key: keys.name(key), value: value.to_string(), reason });
         }
     }
-    if ONE_BASE.contains(&keys.architecture) { check_base(keys) } else { Ok(()) }
-}
-
-/// Checks that layers with a window have the base of all layers.
-fn check_base(keys: &Keys<'_, '_>) -> Result<(), Error> {
-    let key = keys.name("rope.freq_base_swa");
-    let base = keys.metadata.f32(&keys.name("rope.freq_base"))?.unwrap_or(10000.0);
-    match keys.metadata.f32(&key)?.filter(|own| *own != base) {
-        None => Ok(()),
-        Some(own) => {
-            let reason = format!(
-                "must be rope.freq_base, which is {base}: layers with a window rotate by the same base"
-            );
-            Err(Error::Value { key, value: own.to_string(), reason })
-        }
-    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gguf::Metadata;
+    use crate::{gguf::Metadata, model::Architecture};
 
     /// Returns the metadata of a file with one key.
     fn one<'a>(key: &'a str, value: Value<'a>) -> Metadata<'a> {
@@ -213,9 +183,11 @@ mod tests {
     }
 
     #[test]
-    fn keys_without_effect_are_keys_of_the_list() {
-        for (family, key) in WITHOUT_EFFECT {
-            assert!(CHANGING.iter().any(|(name, _)| *name == key), "{family}.{key}");
+    fn ignored_keys_are_keys_of_the_list() {
+        for family in Architecture::ALL {
+            for key in family.ignored_keys {
+                assert!(CHANGING.iter().any(|(name, _)| name == key), "{}.{key}", family.name);
+            }
         }
     }
 }

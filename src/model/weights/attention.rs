@@ -1,11 +1,68 @@
 //! The weights of attention.
 
-use super::{Latent, Linear, Segment, TensorReader};
-use crate::model::{
-    Config, Error,
-    architecture::{AttentionGates, GateFunction, HeadNorms},
-    config,
-};
+use super::{Latent, Linear, Norm, NormWeights, Segment, TensorReader};
+use crate::model::{Config, Error, config};
+
+/// The attention of a family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttentionFamily {
+    /// The norms of queries and keys.
+    pub head_norms: HeadNorms,
+    /// Whether heads of values are normalized, without weights. A layer without a projection of values
+    /// then normalizes the projection of keys.
+    pub value_norm: bool,
+    /// Whether each query head has a sink: a score that takes a share of the softmax for no value.
+    pub sinks: bool,
+    /// The gates that the outputs of attention are multiplied by.
+    pub gates: AttentionGates,
+}
+
+/// The norms of queries and keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadNorms {
+    /// There are none.
+    None,
+    /// Each head is normalized, before its rotation.
+    Heads,
+    /// [`HeadNorms::Heads`] in files that have these norms.
+    HeadsIfAny,
+    /// [`HeadNorms::HeadsIfAny`], with weights of its own for each head (Command R+).
+    EachHeadIfAny,
+    /// Each head is normalized, after its rotation.
+    RotatedHeads,
+    /// All query heads are normalized together, and all heads of keys, before their rotation.
+    Rows,
+}
+
+/// The gates of the outputs of attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttentionGates {
+    /// There are none.
+    None,
+    /// Sigmoids of what the projection of queries computes after each head (Qwen 3.5).
+    WithQueries,
+    /// The function of a projection of their own.
+    Apart(GateFunction),
+}
+
+/// The function of the gates of the outputs of attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GateFunction {
+    /// Sigmoids, one for each element (Muse Glimmer).
+    Sigmoid,
+    /// Softplus, one for each head or each element (Laguna).
+    Softplus,
+}
+
+impl AttentionFamily {
+    /// Attention without norms, sinks and gates.
+    pub const PLAIN: Self = AttentionFamily {
+        head_norms: HeadNorms::None,
+        value_norm: false,
+        sinks: false,
+        gates: AttentionGates::None,
+    };
+}
 
 /// Attention to the tokens of the same layer.
 pub struct Attention<'a> {
@@ -19,14 +76,14 @@ pub struct Attention<'a> {
     pub latent: Option<Box<Latent<'a>>>,
     /// The gates of the outputs, if they have any.
     pub gates: Option<Gates>,
-    pub query_norm: Option<&'a [f32]>, // (head_dim), or (heads, head_dim)
-    pub key_norm: Option<&'a [f32]>,   // (head_dim), or (kv_heads, head_dim)
-    /// Whether heads of values are normalized, without weights.
-    pub value_norm: bool,
+    pub query_norm: Option<NormWeights<'a>>, // (head_dim), or (heads, head_dim)
+    pub key_norm: Option<NormWeights<'a>>,   // (head_dim), or (kv_heads, head_dim)
+    /// The norm of heads of values, without weights.
+    pub value_norm: Option<Norm>,
     /// Whether the norms of heads come after their rotation.
     pub norms_after_rotation: bool,
     /// The norms of all heads of queries together, and of keys.
-    pub row_norms: Option<[&'a [f32]; 2]>, // (heads, head_dim), (kv_heads, head_dim)
+    pub row_norms: Option<[NormWeights<'a>; 2]>, // (heads, head_dim), (kv_heads, head_dim)
     pub sinks: Option<&'a [f32]>, // (heads)
     pub output: Linear<'a>,       // heads -> embedding
 }
@@ -85,29 +142,33 @@ impl<'a> Attention<'a> {
     /// Reads the attention of a layer, from the tensors that `name` returns the names of.
     pub(super) fn load(
         reader: &TensorReader<'_, 'a>,
-        Config { architecture, embedding, .. }: &Config,
+        model: &Config,
         config: config::Attention,
         layer: usize,
         name: &dyn Fn(&str) -> String,
     ) -> Result<Self, Error> {
-        let (embedding, head_dim) = (*embedding, config.head_dim);
+        let (family, embedding, head_dim) =
+            (&model.architecture.attention, model.embedding, config.head_dim);
         if let Some(dims) = config.latent {
             return Latent::load(reader, embedding, config, dims, layer, name);
         }
         let (heads, kv_heads) = (config.query_width(), config.kv_heads * head_dim);
         // Most families always or never have these norms: a missing or superfluous one is an error.
-        let norm = |tensor: &str, len: usize| reader.vector(&name(tensor), len);
+        let vector = |tensor: &str, len: usize| reader.vector(&name(tensor), len);
+        let plain = Norm::of(model);
+        let norm = |tensor, len| vector(tensor, len).map(|weight| NormWeights::new(plain, weight));
         let (query_norm, key_norm) = ("attn_q_norm.weight", "attn_k_norm.weight");
         let mut head_norms = [None; 2];
         let mut row_norms = None;
-        match architecture.head_norms {
+        match family.head_norms {
             HeadNorms::None => {}
             HeadNorms::HeadsIfAny | HeadNorms::EachHeadIfAny
                 if !reader.has(&name("attn_q_norm")) => {}
             HeadNorms::EachHeadIfAny => {
                 let norms = [(query_norm, config.heads), (key_norm, config.kv_heads)];
                 for (norms, (tensor, heads)) in head_norms.iter_mut().zip(norms) {
-                    *norms = Some(reader.table(&name(tensor), heads, head_dim)?);
+                    let weights = reader.table(&name(tensor), heads, head_dim)?;
+                    *norms = Some(NormWeights::new(plain, weights));
                 }
             }
             HeadNorms::Heads | HeadNorms::HeadsIfAny | HeadNorms::RotatedHeads => {
@@ -118,8 +179,8 @@ impl<'a> Attention<'a> {
                 row_norms = Some([norm(query_norm, heads)?, norm(key_norm, kv_heads)?]);
             }
         }
-        let sinks = architecture.sinks.then(|| norm("attn_sinks.weight", config.heads));
-        let with_queries = architecture.attention_gates == AttentionGates::WithQueries;
+        let sinks = family.sinks.then(|| vector("attn_sinks.weight", config.heads));
+        let with_queries = family.gates == AttentionGates::WithQueries;
         let queries = if with_queries { 2 * heads } else { heads };
         let mut query_key_value = match reader.has(&name("attn_qkv")) {
             _ if config.shared_with.is_some() => {
@@ -131,7 +192,7 @@ impl<'a> Attention<'a> {
             }
             true => reader.fused(&name("attn_qkv"), &[queries, kv_heads, kv_heads], embedding)?,
             false => {
-                let key_as_value = architecture.value_norm && !reader.has(&name("attn_v"));
+                let key_as_value = family.value_norm && !reader.has(&name("attn_v"));
                 let mut all = vec![
                     reader.linear(&name("attn_q"), queries, embedding)?,
                     reader.linear(&name("attn_k"), kv_heads, embedding)?,
@@ -143,7 +204,7 @@ impl<'a> Attention<'a> {
             }
         };
         let gate = name("attn_gate");
-        let gate_rows = match architecture.attention_gates {
+        let gate_rows = match family.gates {
             AttentionGates::None | AttentionGates::WithQueries => None,
             AttentionGates::Apart(GateFunction::Sigmoid) => Some(heads),
             // One for each element of the outputs, or for each head.
@@ -155,11 +216,11 @@ impl<'a> Attention<'a> {
         if let Some(rows) = gate_rows {
             query_key_value.push(reader.linear(&gate, rows, embedding)?);
         }
-        let gated = architecture.attention_gates != AttentionGates::None;
+        let gated = family.gates != AttentionGates::None;
         let query_key_value =
             Linear { bias_later: row_norms.is_none() && !gated, ..Linear::new(query_key_value) };
         let column = query_key_value.segments.last().map_or(0, |last| last.column);
-        let gates = match architecture.attention_gates {
+        let gates = match family.gates {
             AttentionGates::None => None,
             AttentionGates::WithQueries => Some(Gates::WithQueries),
             AttentionGates::Apart(function) => {
@@ -175,8 +236,8 @@ impl<'a> Attention<'a> {
             gates,
             query_norm: head_norms[0],
             key_norm: head_norms[1],
-            value_norm: architecture.value_norm,
-            norms_after_rotation: architecture.head_norms == HeadNorms::RotatedHeads,
+            value_norm: family.value_norm.then_some(plain),
+            norms_after_rotation: family.head_norms == HeadNorms::RotatedHeads,
             row_norms,
             sinks: sinks.transpose()?,
             output: Linear::new([reader.linear(&name("attn_output"), embedding, heads)?]),

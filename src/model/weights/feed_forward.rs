@@ -1,10 +1,9 @@
 //! The weights of feed-forward networks, and of mixtures of them.
 
-use super::{Linear, NormWeights, TensorReader};
+use super::{Linear, Norm, NormWeights, TensorReader};
 use crate::model::{
     Config, Error,
-    architecture::{Experts, Inner},
-    config::{self, Function, Layer, Routing},
+    config::{self, Experts, Function, Inner, Layer, Routing},
 };
 
 /// A feed-forward network.
@@ -52,12 +51,12 @@ impl<'a> Network<'a> {
     ) -> Result<Self, Error> {
         let embedding = config.embedding;
         let one = |part: &str| reader.linear(&name(part), feed_forward, embedding);
-        let mut gate_up = match config.architecture.inner {
-            Inner::Gated(_) => vec![one("gate")?, one("up")?],
-            Inner::GatedInOne(_) => {
+        let mut gate_up = match (config.architecture.network.inner, layer.function) {
+            (Inner::GatedInOne(_), _) => {
                 reader.fused(&name("up"), &[feed_forward, feed_forward], embedding)?
             }
-            Inner::Gelu | Inner::GeluTanh | Inner::SquaredRelu | Inner::Xielu => vec![one("up")?],
+            (_, Function::Gated(_)) => vec![one("gate")?, one("up")?],
+            (_, Function::Ungated(_) | Function::Alone(_)) => vec![one("up")?],
         };
         let down = reader.linear(&name("down"), embedding, feed_forward)?;
         let gate = name("gate_inp");
@@ -70,7 +69,7 @@ impl<'a> Network<'a> {
         Ok(Network {
             gate_up: Linear::new(gate_up),
             gated,
-            factor: if shared { config.architecture.mixture_scale } else { 1.0 },
+            factor: if shared { config.architecture.network.mixture_scale } else { 1.0 },
             down: Linear::new([down]),
             feed_forward,
             function: layer.function,
@@ -116,17 +115,15 @@ impl<'a> Mixture<'a> {
             function: layer.function,
         });
         let router = name("ffn_gate_inp");
-        let (router, norms) = match config.architecture.experts {
+        let (router, norms) = match config.architecture.network.experts {
             Experts::Beside => {
+                let norm = |tensor: &str| {
+                    let weight = reader.vector(tensor, embedding)?;
+                    Ok::<_, Error>(NormWeights::new(Norm::of(config), weight))
+                };
                 let norms = MixtureNorms {
-                    router: NormWeights {
-                        weight: reader.vector(&format!("{router}.scale"), embedding)?,
-                        bias: None,
-                    },
-                    experts: NormWeights {
-                        weight: reader.vector(&name("pre_ffw_norm_2.weight"), embedding)?,
-                        bias: None,
-                    },
+                    router: norm(&format!("{router}.scale"))?,
+                    experts: norm(&name("pre_ffw_norm_2.weight"))?,
                 };
                 (reader.unscaled(&router, count, embedding)?, Some(norms))
             }

@@ -81,7 +81,7 @@ impl<'a> Latent<'a> {
             gates: None,
             query_norm: None,
             key_norm: None,
-            value_norm: false,
+            value_norm: None,
             norms_after_rotation: false,
             row_norms: None,
             sinks: None,

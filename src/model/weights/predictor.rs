@@ -2,7 +2,7 @@
 
 use rope_cpu_kernels::Matrix;
 
-use super::{Attention, Branch, Linear, Mixer, NormWeights, layer, reader::TensorReader};
+use super::{Attention, Branch, Linear, Mixer, Norm, NormWeights, layer, reader::TensorReader};
 use crate::model::{Config, Error, PREDICTOR_INPUT};
 
 /// A layer that predicts the token after the next one (multi-token prediction).
@@ -31,7 +31,7 @@ impl<'a> Predictor<'a> {
         };
         let &Config { embedding, vocabulary, .. } = config;
         let name = |tensor: &str| format!("blk.{index}.{tensor}");
-        let norm = |weight| NormWeights { weight, bias: None };
+        let norm = |weight| NormWeights::new(Norm::of(config), weight);
         let required = |tensor: &str| reader.vector(&name(tensor), embedding).map(norm);
         let [own_tokens, output] = ["nextn.embed_tokens", "nextn.shared_head_head"].map(name);
         let output_norm = name("nextn.shared_head_norm.weight");
