@@ -15,40 +15,36 @@
 //! The phase that computes `x` also computes `norm(x)` of the next branch, which is `normed` in the
 //! code. Each mixer computes its `projected` from it.
 
+mod attention;
+mod network;
+
 use std::{iter::Peekable, sync::PoisonError};
 
 use rope_cpu_kernels::{
     Cpu,
     activations::{quantize, spans_for},
     multiply,
-    vector::{Activation, activate, add, gate, soft_cap},
+    vector::{add, soft_cap},
 };
 
+pub use self::attention::open;
 use super::{
     Config,
     attention::Schedules,
     batch::{Batch, RoleRows},
-    config::{self, Function, softplus},
     experts::OnDisk,
     finite::{Place, are_finite},
-    heads::Heads,
     inputs::InputSums,
     observer::Observer,
     products::Scaled,
     state::{Activations, State, WorkerBuffers},
-    weights::{
-        Attention, Branch, GateFunction, Gates, Linear, Mixer, Network, NormWeights, Predictor,
-        Weights,
-    },
+    weights::{Branch, Linear, Mixer, NormWeights, Predictor, Weights},
 };
 use crate::{
-    kv_cache::{PageTable, SUMMARIES, TASKS},
+    kv_cache::PageTable,
     rope::Rope,
-    threads::{Claim, Phase, Phased, Threads, Worker},
+    threads::{Claim, Threads, Worker},
 };
-
-/// The factors of an activation without a gate. Products with them are exact.
-static ONES: [f32; 256] = [1.0; 256];
 
 /// The inputs and buffers of one forward pass: a model, a batch of tokens, and their cache.
 pub struct Forward<'a> {
@@ -228,27 +224,6 @@ impl Step<'_, '_> {
         }
     }
 
-    /// Adds the keys and values of `normed` to the KV cache.
-    fn store(&mut self, attention: &Attention<'_>) {
-        let Forward { weights, state, batch, schedules, .. } = *self.pass;
-        let Some(schedules) = schedules.of_layer(attention.layer) else { return };
-        let stored = weights.stored(attention);
-        self.keys_and_values(&Heads { pass: self.pass, attention, stored, schedules });
-        let config::Attention { heads, head_dim, .. } = attention.config;
-        let columns = match attention.latent {
-            Some(_) => heads * head_dim..(heads + 1) * head_dim,
-            None => 0..attention.query_key_value.width,
-        };
-        if let Some(phase) = self.worker.phase(batch.rows.len()) {
-            let query_key_value = state.query_key_value.read(&phase);
-            phase.for_each(|claim| {
-                let at = At { place: self.place, row: claim.task() };
-                let inputs = &query_key_value[at.row * state.query_key_value.width()..];
-                self.pass.check(&inputs[columns.clone()], at);
-            });
-        }
-    }
-
     /// Computes `hidden = s E[token]`, where `E` includes the adapters' terms, or in models with
     /// [`Terms`](super::weights::Terms) the norm of it and these; then `normed`, the input of the
     /// `next` branch.
@@ -302,192 +277,6 @@ impl Step<'_, '_> {
         if let Some(inputs) = &weights.layer_inputs {
             self.layer_inputs(inputs, next);
         }
-    }
-
-    /// Computes `out = W_o softmax(q K / sqrt(d)) V` for `[q, k, v] = W_qkv normed`, head by
-    /// head. `q` and `K` are rotated by their positions. `k` and `v` are added to `K` and `V`, the
-    /// keys and values in the KV cache. A layer that shares these with an earlier one has only `q`.
-    /// If the outputs have gates `g`, `W_o` multiplies `sigmoid(g)` or `softplus(g)` times the heads.
-    fn attention(&mut self, attention: &Attention<'_>, out: &Phased<f32>) {
-        let Forward { weights, state, cpu, batch, .. } = *self.pass;
-        let config = &attention.config;
-        let Some(schedules) = self.pass.schedules.of_layer(attention.layer) else { return };
-        let stored = weights.stored(attention);
-        let heads = Heads { pass: self.pass, attention, stored, schedules };
-        self.keys_and_values(&heads);
-        if let Some(observer) = self.pass.observer.filter(|one| one.observes(attention.layer))
-            && let Some(phase) = self.worker.phase(1)
-        {
-            let query_key_value = state.query_key_value.read(&phase);
-            phase.for_each(|_| heads.observe(observer, query_key_value));
-        }
-
-        for (role, _) in batch.roles.ranges() {
-            let schedule = &schedules[role as usize];
-            if schedule.choices() > 0
-                && let Some(phase) = self.worker.phase(schedule.choices())
-            {
-                let query_key_value = state.query_key_value.read(&phase);
-                phase.for_each(|claim| {
-                    heads.choose(role, &phase, claim, query_key_value, self.buffers)
-                });
-            }
-            if let Some(phase) = self.worker.phase(schedule.tasks()) {
-                let query_key_value = state.query_key_value.read(&phase);
-                phase.for_each(|claim| {
-                    let task = claim.task();
-                    let partials = state.partials[role as usize].write(claim, schedule.unit());
-                    heads.attend(role, &phase, task, query_key_value, self.buffers, partials);
-                });
-            }
-        }
-
-        if let Some(latent) = &attention.latent {
-            self.latent_values(&heads, latent);
-            self.product(&attention.output, batch.roles, &state.attended, out);
-            return;
-        }
-        if let Some(phase) = self.worker.phase(batch.rows.len()) {
-            let partials = state.partials.each_ref().map(|partials| partials.read(&phase));
-            let query_key_value = state.query_key_value.read(&phase);
-            phase.for_each(|claim| {
-                let out = &mut self.buffers.row[..config.query_width()];
-                let row = claim.task();
-                let at = At { place: self.place, row };
-                // The softmax may turn scores that are not finite into ordinary numbers.
-                let inputs = &query_key_value[row * state.query_key_value.width()..];
-                self.pass.check(&inputs[..attention.query_key_value.width], at);
-                let (role, row) = batch.roles.place(row);
-                let schedule = &schedules[role as usize];
-                let from = heads.partials(role, partials[role as usize]);
-                schedule.gather(&from, row, 0..config.heads, out);
-                let dim = config.head_dim;
-                let mut open_heads = |first: usize, stride: usize| {
-                    let gates = inputs[first..].chunks(stride);
-                    for (head, gates) in out.chunks_exact_mut(dim).zip(gates) {
-                        let (gates, buffer) = (&gates[..dim], &mut self.buffers.head);
-                        open(cpu, Activation::Sigmoid, head, gates, buffer);
-                    }
-                };
-                match attention.gates {
-                    None => {}
-                    Some(Gates::WithQueries) => open_heads(dim, 2 * dim),
-                    Some(Gates::Apart { column, outputs, function }) => match function {
-                        GateFunction::Sigmoid => open_heads(column, dim),
-                        GateFunction::Softplus => {
-                            let outputs = out.chunks_exact_mut(outputs);
-                            for (out, gate) in outputs.zip(&inputs[column..]) {
-                                let gate = softplus(*gate);
-                                out.iter_mut().for_each(|out| *out *= gate);
-                            }
-                        }
-                    },
-                }
-                self.pass.put(claim, out, &state.attended, at);
-            });
-        }
-
-        self.product(&attention.output, batch.roles, &state.attended, out);
-    }
-
-    /// Computes `[q, k, v] = W_qkv normed`, and adds `k` and `v` to the KV cache.
-    pub fn keys_and_values(&mut self, heads: &Heads<'_>) {
-        let Forward { state, batch, .. } = *self.pass;
-        let attention = heads.attention;
-        match &attention.latent {
-            Some(latent) => self.latent_queries(attention, latent),
-            None => {
-                let (x, out) = (&state.normed, &state.query_key_value);
-                self.product(&attention.query_key_value, batch.roles, x, out);
-            }
-        }
-        if let Some(norms) = attention.row_norms {
-            self.row_norms(attention, norms);
-        }
-
-        let config = &attention.config;
-        if config.shared_with.is_none()
-            && let Some(phase) = self.worker.phase(config.kv_heads * TASKS)
-        {
-            let query_key_value = state.query_key_value.read(&phase);
-            phase.for_each(|claim| heads.store(claim, query_key_value, &mut self.buffers.head));
-        }
-
-        if heads.has_new_blocks()
-            && let Some(phase) = self.worker.phase(config.kv_heads * SUMMARIES)
-        {
-            phase.for_each(|claim| heads.summarize(&phase, claim, self.buffers));
-        }
-    }
-
-    /// Normalizes all heads of queries together, and all heads of keys.
-    fn row_norms(&mut self, attention: &Attention<'_>, norms: [NormWeights<'_>; 2]) {
-        let Forward { state, cpu, batch, .. } = *self.pass;
-        let Some(phase) = self.worker.phase(batch.rows.len()) else { return };
-        phase.for_each(|claim| {
-            let row = state.query_key_value.write(claim, state.query_key_value.width());
-            for (segment, norm) in attention.query_key_value.segments.iter().zip(norms) {
-                norm.apply(cpu, &mut row[segment.column..][..norm.len()]);
-            }
-        });
-    }
-
-    /// Computes `out = W_down (activation(W_gate x) * W_up x)` for `x = normed`; without the first
-    /// factor if the network has no gate, and times `sigmoid(w x)` if the whole output has one, and
-    /// times the factor of the network.
-    fn network(&mut self, network: &Network<'_>, out: &Phased<f32>) {
-        let (state, rows) = (self.pass.state, self.pass.batch.roles);
-        self.product(&network.gate_up, rows, &state.normed, &state.gate_up);
-        self.activate(network, rows.total(), &state.gate_up, &state.gated, |_, row| row);
-        self.product(&network.down, rows, &state.gated, out);
-    }
-
-    /// Computes the function of a network's inner activations for rows of `gate_up`, the output of
-    /// the network's first product. `batch_row` returns the row of the batch that one of these
-    /// belongs to.
-    pub fn activate(
-        &mut self,
-        network: &Network<'_>,
-        rows: usize,
-        gate_up: &Phased<f32>,
-        gated: &Activations,
-        batch_row: impl Fn(&Phase<'_>, usize) -> usize,
-    ) {
-        let (pass, feed_forward, width) = (self.pass, network.feed_forward, gate_up.width());
-        let Some(phase) = self.worker.phase(rows) else { return };
-        let gate_up = gate_up.read(&phase);
-        phase.for_each(|claim| {
-            let at = At { place: self.place, row: batch_row(&phase, claim.task()) };
-            let x = &gate_up[claim.task() * width..][..width];
-            // A squared ReLU, and gates with limits, turn values that are not numbers into numbers.
-            pass.check(&x[..network.gate_up.width], at);
-            let out = &mut self.buffers.row[..feed_forward];
-            out.copy_from_slice(&x[..feed_forward]);
-            match network.function {
-                Function::Gated(activation) => {
-                    let [_, ups] = network.gate_up.columns();
-                    gate(pass.cpu, activation, out, &x[ups..][..feed_forward]);
-                }
-                Function::Ungated(function) => activate(pass.cpu, function, out),
-                Function::Alone(activation) => {
-                    for out in out.chunks_mut(ONES.len()) {
-                        let ones = &ONES[..out.len()];
-                        gate(pass.cpu, activation, out, ones);
-                    }
-                }
-            }
-            if network.gated
-                && let Some(score) = network.gate_up.segments.last()
-            {
-                let mut share = [x[score.column]];
-                gate(pass.cpu, Activation::Sigmoid, &mut share, &[1.0]);
-                out.iter_mut().for_each(|out| *out *= share[0]);
-            }
-            if network.factor != 1.0 {
-                out.iter_mut().for_each(|out| *out *= network.factor);
-            }
-            pass.put(claim, out, gated, at);
-        });
     }
 
     /// Computes `hidden = norm(hidden + r norm(projected)) s` for the outputs of a branch, added
@@ -572,12 +361,4 @@ impl Step<'_, '_> {
             });
         }
     }
-}
-
-/// Computes `x = activation(gates) * x`. `buffer` is at least as long.
-pub fn open(cpu: Cpu, activation: Activation, x: &mut [f32], gates: &[f32], buffer: &mut [f32]) {
-    let buffer = &mut buffer[..x.len()];
-    buffer.copy_from_slice(gates);
-    gate(cpu, activation, buffer, x);
-    x.copy_from_slice(buffer);
 }
