@@ -521,7 +521,7 @@ fn nothing_is_baked_where_llama_cpp_would_not_use_it() {
         let (model, out) = (model.path().to_str().unwrap(), output.to_str().unwrap());
         let said = format!(
             "{model}: baking is not supported for {} models: llama.cpp does not use rope_freqs.weight",
-            tiny.architecture
+            tiny.architecture.name
         );
         let yarn = ["-c", "1024", "--rope-scaling", "yarn", "--rope-scale", "4"];
         let bake = ["rope", "bake", "-m", model, "-o", out];

@@ -4,10 +4,10 @@ use std::{collections::HashMap, env, fs, ops::Range, path::PathBuf, sync::LazyLo
 
 use rope_cpu::{
     json,
-    model::{Feed, Output, Role},
+    model::{Feed, Output, Role, architecture::Inner},
     rope::{Layers, Table},
 };
-use rope_cpu_kernels::DType;
+use rope_cpu_kernels::{DType, vector::Activation};
 
 use crate::model::session::{
     How, difference, load, logits, tokens, with_engine, with_model, with_session,
@@ -16,7 +16,7 @@ use rope_cpu_testing::{
     builder::{STRING, U32, string},
     on_every_family,
     reference::{Frequencies, Rules, forward, forward_by},
-    tiny::{Function, Tiny, files::add_tensor},
+    tiny::{Tiny, files::add_tensor},
 };
 
 /// The bound of `meaning`: logits of order 1 and some 10 products of about 100 terms in single
@@ -143,10 +143,10 @@ fn write_models() {
         let file = |tiny: &Tiny| {
             let vocabulary = (tiny.vocabulary as u32).to_le_bytes();
             let file = tiny.builder().key("tokenizer.ggml.model", STRING, string("none"));
-            file.key(format!("{}.vocab_size", tiny.architecture), U32, vocabulary).bytes()
+            file.key(format!("{}.vocab_size", tiny.architecture.name), U32, vocabulary).bytes()
         };
         fs::write(folder.join(format!("{name}.gguf")), file(&tiny)).unwrap();
-        if tiny.architecture == "gemma4" {
+        if tiny.architecture.name == "gemma4" {
             fs::write(folder.join(format!("{name}.assistant")), file(&tiny.assistant())).unwrap();
         }
         fs::write(folder.join(format!("{name}.lora")), tiny.adapter().bytes()).unwrap();
@@ -167,8 +167,8 @@ fn computes_what_llama_cpp_does(name: &str, tiny: Tiny) {
     let all = found(&tiny);
     let error = difference(golden, &SHOWN.map(|i| all[i].clone()));
     let networks = tiny.layers * (1 + usize::from(tiny.layer_input > 0));
-    let bound = match tiny.function {
-        Function::Gelu | Function::UngatedGeluTanh => {
+    let bound = match tiny.architecture.network.inner {
+        Inner::Gated(Activation::GeluTanh) | Inner::Alone(Activation::GeluTanh) => {
             GELU_BOUND.max(networks as f32 / 4.0 * GELU_BOUND)
         }
         _ => 2.0 * BOUND,
@@ -232,8 +232,10 @@ pub const ROUNDING: f32 = 0.05;
 /// experts, which adds as much; and for the temperature of Ministral 3, which multiplies scores by
 /// up to 1.7. Twice that for latents: attention to them has seven products in a row in place of four.
 pub fn rounding(tiny: &Tiny) -> f32 {
-    let deep = tiny.layers > 3 && !tiny.post_norms;
-    let large = tiny.function == Function::ClampedSilu || tiny.temperature.is_some();
+    let norms = tiny.architecture.norms;
+    let deep = tiny.layers > 3 && (norms.attention.after.is_none() || norms.of_sums);
+    let large = tiny.architecture.network.inner == Inner::Gated(Activation::ClampedSilu)
+        || tiny.temperature.is_some();
     let factor = if deep || large || tiny.shared > 0 { 4.0 } else { 1.0 };
     ROUNDING * factor * if tiny.latent.is_some() { 2.0 } else { 1.0 }
 }

@@ -74,7 +74,7 @@ fn check(name: &str, tiny: &Tiny, how: &How, expected: &Scores) {
         }
         let all = head.sink + head.bins.iter().map(|bin| bin.share).sum::<f64>();
         assert!((all - 1.0).abs() < 1e-9, "{name}: {all}");
-        assert_eq!(head.sink > 0.0, tiny.sinks);
+        assert_eq!(head.sink > 0.0, tiny.architecture.attention.sinks);
         let beyond = head.bins.iter().filter(|bin| bin.distances.start >= tiny.context);
         assert!((head.beyond - beyond.map(|bin| bin.share).sum::<f64>()).abs() < 1e-12);
     }

@@ -5,9 +5,13 @@ use std::collections::HashMap;
 use rope_cpu::{
     json,
     kv_cache::CacheType,
-    model::{Engine, Error, Feed, Output, Pooling, Role, Session},
+    model::{
+        Engine, Error, Feed, Output, Pairing, Pooling, Role, Session,
+        architecture::{EmbeddingTerms, Factors, Inner, Unrotated},
+    },
     rope::{FREQ_SCALE, Flags, Sourced},
 };
+use rope_cpu_kernels::vector::{Activation, Ungated};
 
 use crate::model::{
     engine::read,
@@ -17,7 +21,7 @@ use rope_cpu_testing::{
     builder::{ARRAY, Builder, STRING, U32, string, strings},
     on_families,
     reference::{Frequencies, forward, logits_of_embedding},
-    tiny::{Function, Tiny, files::add_tensor},
+    tiny::{Tiny, files::add_tensor},
 };
 
 /// The error of a product of about 100 terms in single precision, of order 1.
@@ -121,11 +125,11 @@ fn encoders_compute_what_llama_cpp_does() {
     for (name, tiny) in Tiny::encoders() {
         let all = found(&tiny, &whole(), 60);
         let error = difference(&golden[name], &SHOWN.map(|i| all[i].clone()));
-        let bound = match tiny.function {
+        let bound = match tiny.architecture.network.inner {
             // llama.cpp's GELU is a table of 16-bit floats: see `architectures`.
-            Function::Gelu => 4.0 * 5e-4,
+            Inner::Gated(Activation::GeluTanh) => 4.0 * 5e-4,
             // The table has the tanh approximation for BERT as well, which is off by 5e-4.
-            Function::UngatedGelu => 2.0 * (5e-4 + 5e-4),
+            Inner::Ungated(Ungated::Gelu) => 2.0 * (5e-4 + 5e-4),
             _ => 2.0 * DEFINITION_BOUND,
         };
         assert!(error < bound, "{name}: {error}");
@@ -144,16 +148,22 @@ fn every_feature_of_an_encoder_matters() {
     };
     without("gemma-embedding", "its window", &|t| t.window = None);
     without("gemma-embedding", "this window", &|t| t.window = Some((12, 2)));
-    without("gemma-embedding", "norms after attention and network", &|t| t.post_norms = false);
+    without("gemma-embedding", "norms after attention and network", &|t| t.drop_post_norms());
     without("bert", "its biases", &|t| t.biases = &[]);
     without("bert", "the biases of its norms", &|t| t.norm_biases = false);
-    without("bert", "vectors of positions", &|t| t.terms[1] = false);
-    without("bert", "vectors of types", &|t| t.terms = [false; 2]);
-    without("bert", "norms of sums", &|t| (t.norms_sums, t.post_norms) = (false, true));
-    without("bert", "keys that do not rotate", &|t| t.unrotated = None);
-    without("nomic-bert", "vectors of types", &|t| t.terms = [false; 2]);
-    without("nomic-bert", "pairs half a head apart", &|t| t.architecture = "bert");
-    without("gemma-embedding", "the scale of embeddings", &|t| t.factors = [1.0; 3]);
+    without("bert", "vectors of positions", &|t| t.architecture.terms = EmbeddingTerms::Types);
+    without("bert", "vectors of types", &|t| t.architecture.terms = EmbeddingTerms::None);
+    without("bert", "norms of sums", &|t| t.architecture.norms.of_sums = false);
+    without("bert", "keys that do not rotate", &|t| {
+        t.architecture.positions.unrotated = Unrotated::Never;
+    });
+    without("nomic-bert", "vectors of types", &|t| t.architecture.terms = EmbeddingTerms::None);
+    without("nomic-bert", "pairs half a head apart", &|t| {
+        t.architecture.positions.pairing = Pairing::Adjacent;
+    });
+    without("gemma-embedding", "the scale of embeddings", &|t| {
+        t.architecture.scales.factors = Factors::None;
+    });
 }
 
 on_families!(texts_have_the_bits_that_they_have_alone: gemma_embedding bert nomic_bert);

@@ -3,7 +3,10 @@
 use rope_cpu::{
     gguf::Gguf,
     kv_cache::CacheType,
-    model::{Config, Gating, Rotation, Session},
+    model::{
+        Config, Gating, Rotation, Session,
+        architecture::{NormKind, Unrotated},
+    },
     rope::{Flags, Sourced},
 };
 
@@ -17,7 +20,7 @@ use crate::model::{
 use rope_cpu_testing::{
     builder::{ARRAY, BOOL, F32, STRING, U32, array, string},
     reference::{Frequencies, Rules, forward, forward_by},
-    tiny::Tiny,
+    tiny::{Tiny, family},
 };
 
 /// llama.cpp ignores the window of phi3, which all its layers have.
@@ -33,7 +36,7 @@ fn phi3_with_a_window_computes_what_its_definition_says() {
 fn text_does_not_know_of_vision() {
     assert!(found(&Tiny::named("qwen2vl")) == found(&Tiny::named("qwen2")));
     // ollama names the sections otherwise, and leaves out the length of heads.
-    let ollama = Tiny { architecture: "qwen25vl", ..Tiny::named("qwen2") };
+    let ollama = Tiny { architecture: family("qwen25vl"), ..Tiny::named("qwen2") };
     let sections = array(U32, 3, [1u32, 1, 4].map(u32::to_le_bytes));
     let mut b = ollama.builder().key("qwen25vl.rope.mrope_section", ARRAY, sections);
     let left_out = ["rope.dimension_count", "key_length", "value_length"];
@@ -42,7 +45,7 @@ fn text_does_not_know_of_vision() {
     let run = |session: &mut Session| logits(session, &tokens(&ollama, TOKENS));
     assert!(with_file(&b, &[], &How::default(), run) == found(&Tiny::named("qwen2")));
     let parts = Tiny::named("qwen3vl");
-    let qwen3 = Tiny { architecture: "qwen3", ..parts.clone() };
+    let qwen3 = Tiny { architecture: family("qwen3"), sections: None, ..parts.clone() };
     assert!(found(&parts) == found(&qwen3));
 }
 
@@ -159,12 +162,12 @@ fn the_first_files_of_glm_4_7_flash_have_sigmoids() {
 fn the_largest_exaone_has_windows() {
     let small =
         Tiny { embedding: 24, feed_forward: 16, heads: 2, kv_heads: 1, ..Tiny::named("exaone4") };
-    let large = Tiny { layers: 64, window: Some((10, 4)), windows_rotate: true, ..small };
+    let large = Tiny { layers: 64, window: Some((10, 4)), ..small };
     let error = difference(&expected(&large), &found(&large));
     assert!(error < 32.0 * BOUND, "{error}");
-    for other in
-        [Tiny { window: None, ..large.clone() }, Tiny { windows_rotate: false, ..large.clone() }]
-    {
+    let mut rotating = large.clone();
+    rotating.architecture.positions.unrotated = Unrotated::Never;
+    for other in [Tiny { window: None, ..large.clone() }, rotating] {
         let apart = difference(&expected(&other), &found(&large));
         assert!(apart > 100.0 * 32.0 * BOUND, "{apart}");
     }
@@ -191,9 +194,9 @@ fn the_larger_command_r_has_norms_of_each_head() {
     };
     let error = difference(&expected(&small), &found(&small));
     assert!(error < BOUND, "{error}");
-    for other in
-        [Tiny { head_norms: false, ..small.clone() }, Tiny { centered: false, ..small.clone() }]
-    {
+    let mut rms = small.clone();
+    rms.architecture.norms.kind = NormKind::Rms;
+    for other in [Tiny { head_norms: false, ..small.clone() }, rms] {
         let apart = difference(&expected(&other), &found(&small));
         assert!(apart > 100.0 * BOUND, "{apart}");
     }
@@ -266,7 +269,7 @@ fn layers_share_keys_and_values() {
     let gemma3 = Tiny { layers: 7, shared_kv: 4, ..Tiny::gemma3() };
     for tiny in [&llama, &gemma3] {
         let error = difference(&expected(tiny), &found(tiny));
-        assert!(error < BOUND, "{}: {error}", tiny.architecture);
+        assert!(error < BOUND, "{}: {error}", tiny.architecture.name);
     }
     // A layer adds the bias to keys that an earlier layer stored without it.
     let large = Tiny { key_bias: 100.0, biases: &["attn_k"], ..llama.clone() };
@@ -305,7 +308,8 @@ fn an_array_has_a_window_for_each_layer() {
 #[test]
 fn a_mixture_of_cohere_has_the_norm_and_the_windows_of_its_file() {
     let tiny = Tiny::named("cohere2moe");
-    let rms = Tiny { centered: false, ..tiny.clone() };
+    let mut rms = tiny.clone();
+    rms.architecture.norms.kind = NormKind::Rms;
     let error = difference(&expected(&rms), &found(&rms));
     assert!(error < BOUND, "RMS norm: {error}");
     let listed = |flags: &[u8]| {
@@ -342,9 +346,9 @@ fn the_largest_gemma_divides_scores_by_another_length() {
         let [by_embedding, by_head] =
             [tiny.embedding / tiny.heads, tiny.head_dim].map(|n| 1.0 / (n as f32).sqrt());
         assert_ne!(by_embedding, by_head);
-        assert_eq!(of(largest), by_embedding, "{}", tiny.architecture);
+        assert_eq!(of(largest), by_embedding, "{}", tiny.architecture.name);
         for layers in [1, 46, 62].into_iter().filter(|layers| *layers != largest) {
-            assert_eq!(of(layers), by_head, "{}, {layers} layers", tiny.architecture);
+            assert_eq!(of(layers), by_head, "{}, {layers} layers", tiny.architecture.name);
         }
     }
 }

@@ -197,7 +197,7 @@ fn another_base_of_the_windows_of_gpt_oss_is_named() {
 fn another_choice_of_experts_is_named() {
     for name in ["llama-experts", "qwen3moe", "gpt-oss"] {
         let tiny = Tiny::named(name);
-        let family = tiny.architecture;
+        let family = tiny.architecture.name;
         let with = |key: &str, kind: u32, value: &[u8]| {
             load(&tiny.builder().key(format!("{family}.{key}"), kind, value), &[])
         };

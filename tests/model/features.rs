@@ -1,10 +1,18 @@
 //! Every architecture, compared with itself without each of its features.
 
+use rope_cpu::model::{
+    Pairing,
+    architecture::{
+        Factors, Global, HeadNorms, Inner, NormKind, RoutingKeys, ScoreFactor, Unrotated, Windows,
+    },
+};
+use rope_cpu_kernels::vector::{Activation, Ungated};
+
 use crate::model::{
     architectures::{GELU_BOUND, expected, found},
     session::difference,
 };
-use rope_cpu_testing::tiny::{EPSILON, Function, Tiny};
+use rope_cpu_testing::tiny::{EPSILON, Tiny};
 
 /// The bounds are small enough to detect each feature: a definition without it exceeds them.
 const BOUND: f32 = 10.0 * GELU_BOUND;
@@ -26,8 +34,10 @@ fn family(name: &'static str) -> Box<Without<'static>> {
 
 /// Checks what networks without a gate have.
 fn without_parts_of_ungated_networks(without: &Without<'_>) {
-    without("its activation", &|t| t.function = Function::SquaredRelu);
-    without("the mean that norms subtract", &|t| t.centered = false);
+    without("its activation", &|t| {
+        t.architecture.network.inner = Inner::Ungated(Ungated::SquaredRelu);
+    });
+    without("the mean that norms subtract", &|t| t.architecture.norms.kind = NormKind::Rms);
     without("the biases of its norms", &|t| t.norm_biases = false);
     without("the biases of its network", &|t| {
         t.biases = &["output", "attn_q", "attn_k", "attn_v", "attn_output"];
@@ -40,7 +50,7 @@ fn llama() {
     without("its biases", &|t| t.biases = &[]);
     without("the bias of queries", &|t| t.biases = &t.biases[1..]);
     without("tied embeddings", &|t| t.tied = false);
-    without("pairs side by side", &|t| t.architecture = "qwen2");
+    without("pairs side by side", &|t| t.architecture.positions.pairing = Pairing::Halves);
 }
 
 #[test]
@@ -52,15 +62,19 @@ fn llama_experts() {
 #[test]
 fn smollm3() {
     let without = family("smollm3");
-    without("a layer that does not rotate", &|t| t.unrotated = None);
-    without("this layer that does not rotate", &|t| t.unrotated = Some(3));
+    without("a layer that does not rotate", &|t| {
+        t.architecture.positions.unrotated = Unrotated::Never;
+    });
+    without("this layer that does not rotate", &|t| {
+        t.architecture.positions.unrotated = Unrotated::Period(3);
+    });
 }
 
 #[test]
 fn qwen2() {
     let without = family("qwen2");
     without("its biases", &|t| t.biases = &[]);
-    without("pairs half a head apart", &|t| t.architecture = "llama");
+    without("pairs half a head apart", &|t| t.architecture.positions.pairing = Pairing::Adjacent);
 }
 
 #[test]
@@ -107,9 +121,9 @@ fn starcoder2() {
 #[test]
 fn gpt_oss() {
     let without = family("gpt-oss");
-    without("its sinks", &|t| t.sinks = false);
+    without("its sinks", &|t| t.architecture.attention.sinks = false);
     without("its window", &|t| t.window = None);
-    without("its activation", &|t| t.function = Function::Silu);
+    without("its activation", &|t| t.architecture.network.inner = Inner::Gated(Activation::Silu));
     without("the bias of its router", &|t| {
         t.biases = &["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
     });
@@ -129,8 +143,8 @@ fn mistral3() {
 fn olmo2() {
     let without = family("olmo2");
     without("its window", &|t| t.window = None);
-    without("norms of whole rows", &|t| t.row_norms = false);
-    without("norms after attention and network", &|t| t.post_norms = false);
+    without("norms of whole rows", &|t| t.architecture.attention.head_norms = HeadNorms::None);
+    without("norms after attention and network", &|t| t.drop_post_norms());
 }
 
 #[test]
@@ -158,7 +172,7 @@ fn granitemoe() {
 #[test]
 fn granite_swa() {
     let without = family("granite_swa");
-    without("its sinks", &|t| t.sinks = false);
+    without("its sinks", &|t| t.architecture.attention.sinks = false);
     without("its window", &|t| t.window = None);
     without("its layer that does not rotate", &|t| t.unrotated = None);
     without("the layers that it lists", &|t| t.unrotated = Some(4));
@@ -168,11 +182,11 @@ fn granite_swa() {
 #[test]
 fn hunyuan_moe() {
     let without = family("hunyuan-moe");
-    without("norms of rotated heads", &|t| t.rotated_norms = false);
+    without("norms of rotated heads", &|t| t.architecture.attention.head_norms = HeadNorms::None);
     without("norms after rotation", &|t| {
-        (t.rotated_norms, t.head_norms) = (false, true);
+        t.architecture.attention.head_norms = HeadNorms::Heads;
     });
-    without("a base without alpha", &|t| t.architecture = "hunyuan-dense");
+    without("a base without alpha", &|t| t.architecture.rope.alpha_in_base = true);
     without("a second expert", &|t| t.experts = Some((5, 1)));
     without("its shared network", &|t| t.shared = 0);
 }
@@ -182,7 +196,7 @@ fn seed_oss() {
     let without = family("seed_oss");
     without("its biases", &|t| t.biases = &[]);
     without("the bias of queries", &|t| t.biases = &t.biases[1..]);
-    without("pairs half a head apart", &|t| t.architecture = "llama");
+    without("pairs half a head apart", &|t| t.architecture.positions.pairing = Pairing::Adjacent);
 }
 
 #[test]
@@ -190,17 +204,17 @@ fn qwen3vl() {
     let without = family("qwen3vl");
     without("the norms of its heads", &|t| t.head_norms = false);
     without("what rotates of a head", &|t| t.n_rot = 12);
-    without("pairs half a head apart", &|t| t.architecture = "llama");
+    without("pairs half a head apart", &|t| t.architecture.positions.pairing = Pairing::Adjacent);
 }
 
 #[test]
 fn hunyuan_dense() {
     let without = family("hunyuan-dense");
-    without("norms of rotated heads", &|t| t.rotated_norms = false);
+    without("norms of rotated heads", &|t| t.architecture.attention.head_norms = HeadNorms::None);
     without("norms after rotation", &|t| {
-        (t.rotated_norms, t.head_norms) = (false, true);
+        t.architecture.attention.head_norms = HeadNorms::Heads;
     });
-    without("the alpha of its base", &|t| t.architecture = "hunyuan-moe");
+    without("the alpha of its base", &|t| t.architecture.rope.alpha_in_base = false);
 }
 
 #[test]
@@ -226,10 +240,10 @@ fn glm4moe() {
     let without = family("glm4moe");
     without("the norms of its heads", &|t| t.head_norms = false);
     without("a part of a head that does not rotate", &|t| t.n_rot = 20);
-    without("pairs half a head apart", &|t| t.architecture = "llama");
+    without("pairs half a head apart", &|t| t.architecture.positions.pairing = Pairing::Adjacent);
     without("its biases", &|t| t.biases = &[]);
     without("the bias of its choice", &|t| t.selection_bias = false);
-    without("the sigmoids of its choice", &|t| t.sigmoid_gating = false);
+    without("the sigmoids of its choice", &|t| t.architecture.network.routing = RoutingKeys::All);
     without("weights that sum to 1", &|t| t.sums_to_one = false);
     without("the factor of experts", &|t| t.expert_scale = 1.0);
     without("its shared network", &|t| t.shared = 0);
@@ -247,7 +261,7 @@ fn ernie4_5_moe() {
 #[test]
 fn arcee() {
     let without = family("arcee");
-    without("its activation", &|t| t.function = Function::Xielu);
+    without("its activation", &|t| t.architecture.network.inner = Inner::Xielu);
 }
 
 #[test]
@@ -259,7 +273,7 @@ fn apertus() {
 #[test]
 fn command_r() {
     let without = family("command-r");
-    without("the mean that norms subtract", &|t| t.centered = false);
+    without("the mean that norms subtract", &|t| t.architecture.norms.kind = NormKind::Rms);
     without("its factor of logits", &|t| t.factors[2] = 1.0);
     without("one input of attention and network", &|t| t.without = "one input");
 }
@@ -267,23 +281,31 @@ fn command_r() {
 #[test]
 fn cohere2() {
     let without = family("cohere2");
-    without("the mean that norms subtract", &|t| t.centered = false);
+    without("the mean that norms subtract", &|t| t.architecture.norms.kind = NormKind::Rms);
     without("its factor of logits", &|t| t.factors[2] = 1.0);
     without("its window", &|t| t.window = None);
-    without("its layer that does not rotate", &|t| t.windows_rotate = false);
+    without("its layer that does not rotate", &|t| {
+        t.architecture.positions.unrotated = Unrotated::Never
+    });
 }
 
 #[test]
 fn cohere2moe() {
     let without = family("cohere2moe");
-    without("the mean that norms subtract", &|t| t.centered = false);
+    without("the mean that norms subtract", &|t| t.architecture.norms.kind = NormKind::Rms);
     without("its factor of logits", &|t| t.factors[2] = 1.0);
     without("its window", &|t| t.window = None);
-    without("its layer that does not rotate", &|t| t.windows_rotate = false);
-    without("its first layer, which has no window", &|t| t.architecture = "cohere2");
-    without("the mean of experts and network", &|t| t.averaged = false);
+    without("its layer that does not rotate", &|t| {
+        t.architecture.positions.unrotated = Unrotated::Never
+    });
+    without("its first layer, which has no window", &|t| {
+        t.architecture.positions.windows = Some(Windows::without(Global::Last(4)));
+    });
+    without("the mean of experts and network", &|t| t.architecture.network.mixture_scale = 1.0);
     without("its shared network", &|t| t.shared = 0);
-    without("the sigmoids of its choice", &|t| t.sigmoid_gating = false);
+    without("the sigmoids of its choice", &|t| {
+        t.architecture.network.routing = RoutingKeys::All;
+    });
     without("weights that sum to 1", &|t| t.sums_to_one = false);
     without("the factor of experts", &|t| t.expert_scale = 1.0);
     without("its first layer without experts", &|t| t.dense = Some(0));
@@ -292,14 +314,16 @@ fn cohere2moe() {
 #[test]
 fn muse_glimmer() {
     let without = family("muse-glimmer");
-    without("the norm of embeddings", &|t| t.embedding_norm = false);
-    without("the constant of later norms", &|t| t.post_epsilon = EPSILON);
+    without("the norm of embeddings", &|t| t.architecture.norms.of_embeddings = false);
+    without("the constant of later norms", &|t| t.architecture.norms.post_epsilon = Some(EPSILON));
     without("the norms of its heads", &|t| t.head_norms = false);
-    without("pairs side by side", &|t| t.without = "pairs side by side");
+    without("pairs side by side", &|t| t.architecture.positions.pairing = Pairing::Halves);
     without("the gates of its attention", &|t| t.without = "gates of attention");
-    without("norms after attention and network", &|t| t.post_norms = false);
+    without("norms after attention and network", &|t| t.drop_post_norms());
     without("its window", &|t| t.window = None);
-    without("its layer that does not rotate", &|t| t.windows_rotate = false);
+    without("its layer that does not rotate", &|t| {
+        t.architecture.positions.unrotated = Unrotated::Never
+    });
     without("its factor of logits", &|t| t.factors[2] = 1.0);
     without("the limit of logits", &|t| t.soft_caps = None);
 }
@@ -332,7 +356,7 @@ fn nemotron_h() {
     ] {
         without(part, &|t| t.without = part);
     }
-    without("its activation", &|t| t.function = Function::Xielu);
+    without("its activation", &|t| t.architecture.network.inner = Inner::Xielu);
 }
 
 #[test]
@@ -404,7 +428,10 @@ fn qwen35() {
 fn laguna() {
     let without = family("laguna");
     without("the gates of its attention", &|t| t.without = "gates of attention");
-    without("its first layer, which has no window", &|t| t.architecture = "mellum");
+    without("its first layer, which has no window", &|t| {
+        let windows = t.architecture.positions.windows.as_mut().unwrap();
+        windows.global = Global::Last(4);
+    });
     without("what rotates in windows", &|t| t.window_head = Some([20, 12]));
     without("its window", &|t| t.window = None);
 }
@@ -439,8 +466,8 @@ fn gemma4() {
     let without = family("gemma4");
     without("the inputs of its layers", &|t| t.layer_input = 0);
     without("the scales of its layers", &|t| t.output_scales = false);
-    without("the norms of its values", &|t| t.value_norm = false);
-    without("scores that are not divided", &|t| t.plain_scores = false);
+    without("the norms of its values", &|t| t.architecture.attention.value_norm = false);
+    without("scores that are not divided", &|t| t.architecture.scales.scores = ScoreFactor::ByHead);
     without("pairs that stay still", &|t| t.turning = None);
     without("heads of layers with a window", &|t| t.window_head = None);
     without("keys and values of other layers", &|t| t.shared_kv = 0);
@@ -462,6 +489,6 @@ fn gemma2() {
     without("layers that have none", &|t| t.window = Some((10, 1 << 20)));
     without("the limit of scores", &|t| t.soft_caps = Some((100.0, 3.0)));
     without("the limit of logits", &|t| t.soft_caps = Some((1.5, 100.0)));
-    without("the scale of embeddings", &|t| t.factors = [1.0; 3]);
-    without("norms after attention and network", &|t| t.post_norms = false);
+    without("the scale of embeddings", &|t| t.architecture.scales.factors = Factors::None);
+    without("norms after attention and network", &|t| t.drop_post_norms());
 }

@@ -74,7 +74,7 @@ fn has(b: &Builder, key: &str) -> bool {
 
 /// Returns a file with the keys that llama.cpp adds when it saves it.
 fn saved(tiny: &Tiny, file: Builder) -> Builder {
-    let a = tiny.architecture;
+    let a = tiny.architecture.name;
     let with = |b: Builder, key: &str, kind: u32, value: &[u8]| {
         let key = format!("{a}.{key}");
         if has(&b, &key) { b } else { b.key(key, kind, value) }
@@ -154,7 +154,7 @@ fn a_pooling_that_is_not_specified_is_the_mean() {
 fn soft_caps_of_other_families_are_refused() {
     let with = |name: &str, attention: f32, logits: Option<f32>| {
         let tiny = Tiny { soft_caps: None, ..Tiny::named(name) };
-        let a = tiny.architecture;
+        let a = tiny.architecture.name;
         let mut b = tiny.builder();
         b.keys.retain(|entry| !entry.windows(11).any(|part| part == b"softcapping"));
         let b = b.key(format!("{a}.attn_logit_softcapping"), F32, attention.to_le_bytes());

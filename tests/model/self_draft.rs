@@ -231,7 +231,7 @@ fn a_full_pool_has_no_drafts() {
         let mut used = 0;
         with_limit(usize::MAX, &mut |engine, _| used = engine.pool().used_bytes());
         // A hybrid then has fewer snapshots, and room for one state, which the first draft takes.
-        let expected = usize::from(tiny.architecture == "qwen35");
+        let expected = usize::from(tiny.architecture.name == "qwen35");
         with_limit(used, &mut |engine, sequence| {
             let before = engine.pool().used_bytes();
             let mut drafts = 0;

@@ -62,7 +62,7 @@ pub fn with_options<T>(
 pub fn each_model_and_cache(test: impl Fn(&Tiny, How)) {
     let wide = Tiny { heads: 24, kv_heads: 2, ..tiny() };
     let alone = Tiny { heads: 2, kv_heads: 2, ..tiny() };
-    let sinks = Tiny { sinks: true, layers: 4, window: None, ..Tiny::named("gpt-oss") };
+    let sinks = Tiny { layers: 4, window: None, ..Tiny::named("gpt-oss") };
     use CacheType::{Bf16, F16, F32, Q4_0, Q5_0, Q8_0};
     let cases = [(F32, Q4_0), (F16, F16), (Q8_0, Bf16), (Q5_0, Q8_0), (Q4_0, F16)];
     for (keys, values) in cases {
@@ -118,7 +118,7 @@ fn run(tiny: &Tiny, how: &How, sparse: Option<SparseAttention>) -> Vec<Vec<f32>>
 fn all_blocks_have_the_bits_of_dense_attention() {
     each_model_and_cache(|tiny, how| {
         let (dense, sparse) = (run(tiny, &how, None), run(tiny, &how, Some(ALL)));
-        assert!(dense == sparse, "{:?} {:?} {}", how.keys, how.values, tiny.architecture);
+        assert!(dense == sparse, "{:?} {:?} {}", how.keys, how.values, tiny.architecture.name);
     });
 }
 

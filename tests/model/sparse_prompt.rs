@@ -53,7 +53,7 @@ fn all_blocks_have_the_bits_of_dense_attention() {
     each_model_and_cache(|tiny, how| {
         let how = How { micro_batch: 200, ..how };
         let (dense, sparse) = (run(tiny, &how, None), run(tiny, &how, Some(ALL)));
-        assert!(dense == sparse, "{:?} {:?} {}", how.keys, how.values, tiny.architecture);
+        assert!(dense == sparse, "{:?} {:?} {}", how.keys, how.values, tiny.architecture.name);
     });
 }
 

@@ -27,17 +27,19 @@ impl Frequencies {
             (0..n_rot / 2).map(|i| base.powf(-2.0 * i as f64 / n)).collect::<Vec<_>>()
         };
         let window_n_rot = tiny.window_head.map_or(tiny.n_rot, |[_, n_rot]| n_rot);
-        let alpha = if tiny.architecture == "hunyuan-dense" { ALPHA_OF_BASE } else { 1.0 };
+        let family = tiny.architecture;
+        let alpha = if family.rope.alpha_in_base { ALPHA_OF_BASE } else { 1.0 };
         let n = tiny.n_rot as f64;
         let base = f64::from(tiny.base) * f64::from(alpha).powf(n / (n - 2.0));
         let mut global: Vec<f64> = of(base, tiny.n_rot).into_iter().map(|x| x / factor).collect();
         if let Some(turning) = tiny.turning {
             global[turning..].fill(0.0);
         }
-        let window = match tiny.architecture {
-            "gemma3" | "gemma4" | "gemma-embedding" => of(10000.0, window_n_rot),
-            "gemma2" | "laguna" | "muse-glimmer" => of(base, window_n_rot),
-            _ => global.clone(),
+        let own = family.positions.windows.is_some_and(|windows| windows.own_rope);
+        let window = match own {
+            true if family.rope.shares_base => of(base, window_n_rot),
+            true => of(10000.0, window_n_rot),
+            false => global.clone(),
         };
         Frequencies { global, window }
     }
@@ -91,11 +93,8 @@ pub fn forward_by(
 ) -> Vec<Vec<f32>> {
     let w = Weights::new(tiny);
     let output = |x: &Vec<f64>| {
-        let x = match tiny.norms_sums {
-            true => x.clone(),
-            false => w.norm(tiny, tiny.output_norm, x),
-        };
-        match tiny.causal {
+        let x = w.norm_if(tiny, tiny.architecture.norms.output, x);
+        match tiny.architecture.causal {
             true => logits(tiny, &w, &x),
             false => x.into_iter().map(|x| x as f32).collect(),
         }
@@ -146,7 +145,7 @@ fn outputs_and_stored(
     record: Record<'_>,
 ) -> (Vec<Vec<f64>>, Vec<Stored>) {
     let embeddings = w.get("token_embd.weight");
-    let scale = f64::from(tiny.factors[0]);
+    let scale = f64::from(tiny.factors()[0]);
     let mut hidden: Vec<Vec<f64>> = tokens
         .iter()
         .map(|&t| embeddings[t as usize * tiny.embedding..][..tiny.embedding].to_vec())
@@ -160,14 +159,14 @@ fn outputs_and_stored(
         }
     };
     for (position, x) in hidden.iter_mut().enumerate() {
-        if tiny.embedding_norm {
+        if tiny.architecture.norms.of_embeddings {
             normalize(x);
         }
         let mut add = |tensor: &str, row: usize| {
             let row = &w.get(tensor)[row * tiny.embedding..];
             x.iter_mut().zip(row).for_each(|(x, term)| *x += term);
         };
-        let [types, positions] = tiny.terms;
+        let [types, positions] = tiny.terms();
         if types {
             let before = |separator| tokens[..position].contains(&separator);
             add("token_types.weight", usize::from(tiny.separator.is_some_and(before)));
@@ -212,7 +211,7 @@ pub fn predicted(tiny: &Tiny, rope: &Frequencies, tokens: &[u32], drafts: &[u32]
     let before = &tokens[..tokens.len() - 1];
     let outputs = outputs(tiny, &w, &rules, &rope.window, before, &mut |_, _| {});
     let outputs = outputs.iter().map(|x| match has("the norm of outputs") {
-        true => w.norm(tiny, tiny.output_norm, x),
+        true => w.norm(tiny, tiny.output_norm(), x),
         false => x.clone(),
     });
     let before = std::iter::once(vec![0.0; tiny.embedding]).chain(outputs);
@@ -221,7 +220,7 @@ pub fn predicted(tiny: &Tiny, rope: &Frequencies, tokens: &[u32], drafts: &[u32]
         x.drain(..tokens.len() - 1);
     }
     let (output_norm, head) = (
-        own("nextn.shared_head_norm", tiny.output_norm),
+        own("nextn.shared_head_norm", tiny.output_norm()),
         own("nextn.shared_head_head", output(tiny)),
     );
     let mut drafts = drafts.iter();
@@ -256,7 +255,7 @@ fn logits(tiny: &Tiny, w: &Weights, embedding: &[f64]) -> Vec<f32> {
 
 /// Multiplies logits, and limits them.
 fn scaled(tiny: &Tiny, logits: Vec<f64>) -> Vec<f32> {
-    let scale = f64::from(tiny.factors[2]);
+    let scale = f64::from(tiny.factors()[2]);
     let cap = tiny.soft_caps.map(|caps| caps.1);
     logits.into_iter().map(|x| capped(scale * x, cap) as f32).collect()
 }

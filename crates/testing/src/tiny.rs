@@ -2,17 +2,25 @@
 
 mod families;
 pub mod files;
+mod keys;
 mod tensors;
 mod weights;
 
+use rope_cpu::model::{
+    Architecture, Pairing,
+    architecture::{
+        self as model, EmbeddingTerms, Experts, Factors, Global, HeadNorms, Inner, NormKind,
+        RoutingKeys, Unrotated,
+    },
+};
 use rope_cpu_kernels::DType;
 
 /// The description of a tiny model, with the properties that the tests vary.
 #[derive(Clone)]
 pub struct Tiny {
-    pub architecture: &'static str,
-    /// Whether tokens attend to earlier tokens only. Other models compute embeddings.
-    pub causal: bool,
+    /// The family. The definition has its properties from here, so that a test can change one of them;
+    /// the file has only its name.
+    pub architecture: Architecture,
     pub layers: usize,
     pub embedding: usize,
     pub feed_forward: usize,
@@ -27,12 +35,8 @@ pub struct Tiny {
     pub layer_input: usize,
     /// Whether layers multiply their output.
     pub output_scales: bool,
-    /// Whether heads of values are normalized, without weights.
-    pub value_norm: bool,
     /// Whether values of layers without a window are the projections of keys.
     pub keys_as_values: bool,
-    /// Whether scores are not divided.
-    pub plain_scores: bool,
     /// The pairs that turn in layers without a window, if not all do.
     pub turning: Option<usize>,
     /// The number of last layers that attend to the keys and values of an earlier one.
@@ -40,7 +44,7 @@ pub struct Tiny {
     pub n_rot: usize,
     /// The pairs that rotate by each kind of position of an image, if a file of GLM 4 has them. Its
     /// queries and keys then pair halves.
-    pub sections: Option<[u32; 4]>,
+    pub sections: Option<[usize; 4]>,
     /// The length of a head in layers with a window, and the dimensions that rotate there, if they
     /// differ.
     pub window_head: Option<[usize; 2]>,
@@ -52,49 +56,20 @@ pub struct Tiny {
     /// The size of the biases of keys.
     pub key_bias: f32,
     pub tied: bool,
-    /// Whether the inputs of attention and of the feed-forward network are normalized.
-    pub pre_norms: bool,
-    /// Whether the outputs of both are normalized.
-    pub post_norms: bool,
-    /// Whether the sum of the output and the input of both is normalized.
-    pub norms_sums: bool,
     /// Whether norms have a bias.
     pub norm_biases: bool,
-    /// The constant of norms of outputs.
-    pub post_epsilon: f32,
-    /// Whether embeddings are normalized, without weights.
-    pub embedding_norm: bool,
-    /// Whether vectors of types, and of positions, are added to embeddings, before a norm.
-    pub terms: [bool; 2],
     /// The token after which the second segment of a text begins.
     pub separator: Option<u32>,
-    /// The norm of the network's input.
-    pub network_norm: &'static str,
-    /// Whether the network has the same input as attention.
-    pub parallel: bool,
-    /// Whether norms subtract the mean.
-    pub centered: bool,
+    /// Whether queries and keys have the norms of the family.
     pub head_norms: bool,
-    /// Whether heads are normalized after their rotation.
-    pub rotated_norms: bool,
-    /// Whether norms of queries and of keys are over all their heads.
-    pub row_norms: bool,
-    pub sinks: bool,
-    /// Whether the outputs of attention have gates, which follow each head of queries.
-    pub gated_attention: bool,
-    /// Whether the outputs of attention have gates of their own, for each head or for each element:
-    /// softplus, or the sigmoid in Muse Glimmer.
-    pub gates_apart: Option<bool>,
+    /// Whether gates of attention are for each element, in a family that may have them for each head.
+    pub element_gates: bool,
     /// The recurrence of all layers but the last of each period of `attends`.
     pub recurrent: Option<Recurrent>,
     pub attends: usize,
-    /// Whether attention is beside the recurrence, in all layers.
-    pub recurs_beside: bool,
     /// The only branch of each layer, if it has only one: `M` for the recurrence, `*` for attention,
     /// `-` for the network.
     pub branches: &'static [u8],
-    /// The name of the norm before the output matrix.
-    pub output_norm: &'static str,
     /// A part of a recurrence that the definition leaves out, to show that it matters.
     pub without: &'static str,
     /// Whether the file has one more layer, which predicts further tokens.
@@ -103,13 +78,10 @@ pub struct Tiny {
     pub predicts_alone: bool,
     /// The elements of the activations of the model that this one is an assistant of; 0 for none.
     pub assists: usize,
-    pub function: Function,
     /// Whether queries, keys and values are in one tensor, and gate and up in another.
     pub fused: bool,
     /// The number of experts, and the number of them that compute a token.
     pub experts: Option<(usize, usize)>,
-    /// Whether experts compute a token beside the network, each with norms of its own.
-    pub beside: bool,
     /// Whether each expert has its own tensors, as in Mixtral's first files.
     pub experts_apart: bool,
     /// The number of first layers without experts, if the file has it.
@@ -118,13 +90,11 @@ pub struct Tiny {
     pub shared: usize,
     /// Whether this network has a gate.
     pub shared_gate: bool,
-    /// Whether experts and this network are averaged.
-    pub averaged: bool,
     /// Whether gates and ups of experts are in one tensor.
     pub fused_experts: bool,
     /// Whether the choice of experts has a bias.
     pub selection_bias: bool,
-    /// Whether the weights of experts are sigmoids.
+    /// Whether the weights of experts are sigmoids, in a family with a key for it.
     pub sigmoid_gating: bool,
     /// Whether the weights of the experts of a token sum to 1, before this factor.
     pub sums_to_one: bool,
@@ -135,14 +105,14 @@ pub struct Tiny {
     pub latent: Option<Latent>,
     /// The weight of YaRN's factor of scores (`mscale_all_dim`), with a factor of 4.
     pub score_weight: f32,
-    /// The factors of embeddings, of the outputs of branches, and of logits.
+    /// The factors of embeddings, of the outputs of branches, and of logits, in a family with keys for
+    /// them.
     pub factors: [f32; 3],
     pub window: Option<(usize, usize)>,
     pub soft_caps: Option<(f32, f32)>,
-    /// The period of layers that do not rotate: the last layer of each.
+    /// The period of layers that do not rotate, the last layer of each, in a family with files that say
+    /// it.
     pub unrotated: Option<usize>,
-    /// Whether only layers with a window rotate.
-    pub windows_rotate: bool,
     /// The slope of the temperature of queries, with the original context of YaRN.
     pub temperature: Option<(f32, usize)>,
     pub long_rope: Option<usize>,
@@ -160,24 +130,9 @@ pub struct Tiny {
 /// The recurrence of a layer.
 #[derive(Clone, Copy)]
 pub enum Recurrent {
-    ShortConvolution {
-        taps: usize,
-    },
-    /// With `side_by_side`, the heads of values that share a head of keys follow each other.
-    Delta {
-        key_heads: usize,
-        value_heads: usize,
-        dim: usize,
-        taps: usize,
-        side_by_side: bool,
-    },
-    Mamba2 {
-        groups: usize,
-        heads: usize,
-        dim: usize,
-        state: usize,
-        taps: usize,
-    },
+    ShortConvolution { taps: usize },
+    Delta { key_heads: usize, value_heads: usize, dim: usize, taps: usize },
+    Mamba2 { groups: usize, heads: usize, dim: usize, state: usize, taps: usize },
 }
 
 /// Attention to latents. The part of keys and queries that rotates has [`Tiny::n_rot`] elements.
@@ -193,20 +148,6 @@ pub struct Latent {
     pub joined: bool,
 }
 
-/// The function of the inner activations of a feed-forward network.
-#[derive(Clone, Copy, PartialEq)]
-pub enum Function {
-    Silu,
-    Gelu,
-    /// GELU itself, without a gate.
-    UngatedGelu,
-    /// The approximation that [`Function::Gelu`] is, without a gate.
-    UngatedGeluTanh,
-    ClampedSilu,
-    SquaredRelu,
-    Xielu,
-}
-
 /// The rank of the adapters of all models.
 pub const RANK: usize = 5;
 const ALPHA: f32 = 8.0;
@@ -218,13 +159,17 @@ pub const EPSILON: f32 = 1e-5;
 pub const LINEARS: [&str; 7] =
     ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
 
+/// Returns the family with this name.
+pub fn family(name: &str) -> Architecture {
+    Architecture::named(name).expect(name)
+}
+
 impl Tiny {
     /// Returns a model with biases and grouped heads. The length of a head is no multiple of 32,
     /// and heads rotate in part.
     pub fn llama() -> Tiny {
         Tiny {
-            architecture: "llama",
-            causal: true,
+            architecture: family("llama"),
             layers: 2,
             embedding: 72,
             feed_forward: 104,
@@ -235,9 +180,7 @@ impl Tiny {
             shapes: &[],
             layer_input: 0,
             output_scales: false,
-            value_norm: false,
             keys_as_values: false,
-            plain_scores: false,
             turning: None,
             shared_kv: 0,
             n_rot: 12,
@@ -249,41 +192,23 @@ impl Tiny {
             biases: &LINEARS,
             key_bias: 0.3,
             tied: false,
-            pre_norms: true,
-            post_norms: false,
-            norms_sums: false,
             norm_biases: false,
-            post_epsilon: EPSILON,
-            embedding_norm: false,
-            terms: [false; 2],
             separator: None,
-            network_norm: "ffn_norm",
-            parallel: false,
-            centered: false,
-            head_norms: false,
-            rotated_norms: false,
-            row_norms: false,
-            sinks: false,
-            gated_attention: false,
-            gates_apart: None,
+            head_norms: true,
+            element_gates: false,
             recurrent: None,
             attends: 1,
-            recurs_beside: false,
             branches: b"",
-            output_norm: "output_norm",
             without: "",
             predicts: false,
             predicts_alone: false,
             assists: 0,
-            function: Function::Silu,
             fused: false,
             experts: None,
-            beside: false,
             experts_apart: false,
             dense: None,
             shared: 0,
             shared_gate: false,
-            averaged: false,
             fused_experts: false,
             selection_bias: false,
             sigmoid_gating: false,
@@ -292,11 +217,10 @@ impl Tiny {
             groups: None,
             latent: None,
             score_weight: 0.0,
-            factors: [1.0; 3],
+            factors: [6.0, 0.4, 0.25],
             window: None,
             soft_caps: None,
             unrotated: None,
-            windows_rotate: false,
             temperature: None,
             long_rope: None,
             merged: 0.0,
@@ -310,7 +234,7 @@ impl Tiny {
     /// logits, and tied embeddings.
     pub fn gemma3() -> Tiny {
         Tiny {
-            architecture: "gemma3",
+            architecture: family("gemma3"),
             layers: 3,
             kv_heads: 3,
             head_dim: 32,
@@ -318,10 +242,6 @@ impl Tiny {
             base: 2000.0,
             biases: &[],
             tied: true,
-            head_norms: true,
-            post_norms: true,
-            function: Function::Gelu,
-            factors: [72f32.sqrt(), 1.0, 1.0],
             window: Some((40, 3)),
             soft_caps: Some((0.0, 3.0)),
             ..Tiny::llama()
@@ -330,12 +250,7 @@ impl Tiny {
 
     /// Returns a model like [`Tiny::gemma3`] with a soft cap of scores, and without norms of heads.
     pub fn capped() -> Tiny {
-        Tiny {
-            architecture: "gemma2",
-            head_norms: false,
-            soft_caps: Some((1.5, 3.0)),
-            ..Tiny::gemma3()
-        }
+        Tiny { architecture: family("gemma2"), soft_caps: Some((1.5, 3.0)), ..Tiny::gemma3() }
     }
 
     /// Returns a model that attends to latents, without experts.
@@ -358,7 +273,7 @@ impl Tiny {
     /// Returns an assistant of a Gemma 4 model, with a window in two of three layers.
     pub fn assistant(&self) -> Tiny {
         Tiny {
-            architecture: "gemma4-assistant",
+            architecture: Architecture::ASSISTANT,
             layers: 3,
             embedding: 48,
             feed_forward: 56,
@@ -368,8 +283,6 @@ impl Tiny {
             keys_as_values: false,
             shared_kv: 0,
             experts: None,
-            beside: false,
-            factors: [1.0; 3],
             soft_caps: None,
             assists: self.embedding,
             ..self.clone()
@@ -379,27 +292,94 @@ impl Tiny {
     /// Returns the model in Q8_0, with rows of whole blocks.
     pub fn in_blocks(self) -> Tiny {
         let head_dim = 16 + 16 * usize::from(self.n_rot > 16);
-        let factors = match self.function {
-            // Embeddings of Gemma are multiplied by the square root of their length.
-            Function::Gelu => [64f32.sqrt(), 1.0, 1.0],
-            _ => self.factors,
-        };
-        // Shared networks of DeepSeek's models and of GLM's are as wide as experts.
-        let as_experts = self.latent.is_some() || self.architecture == "glm4moe";
-        let one = if as_experts { 96 } else { 64 };
+        // Shared networks are as wide as some experts where the file has only this number.
+        let one = if self.counts_shared() { 96 } else { 64 };
         let shared = if self.shared > 0 { one } else { 0 };
         let quantized = Some(DType::Q8_0);
-        Tiny { embedding: 64, feed_forward: 96, shared, factors, head_dim, quantized, ..self }
+        Tiny { embedding: 64, feed_forward: 96, shared, head_dim, quantized, ..self }
+    }
+
+    /// Returns whether the file has the number of shared networks in place of their width.
+    fn counts_shared(&self) -> bool {
+        let counted = self.shared.is_multiple_of(self.feed_forward);
+        self.shared > 0 && counted && self.architecture.network.routing.sets_all()
+    }
+
+    /// Returns whether norms subtract the mean.
+    pub fn centered(&self) -> bool {
+        self.architecture.norms.kind == NormKind::Layer
+    }
+
+    /// Returns the name of the norm before the output matrix.
+    pub fn output_norm(&self) -> &'static str {
+        self.architecture.norms.output.unwrap()
+    }
+
+    /// Removes the norms of the outputs of branches.
+    pub fn drop_post_norms(&mut self) {
+        let norms = &mut self.architecture.norms;
+        norms.attention.after = None;
+        norms.network.as_mut().unwrap().after = None;
+    }
+
+    /// Returns whether elements of a head that are next to each other rotate together.
+    pub fn pairs_adjacent(&self) -> bool {
+        let positions = self.architecture.positions;
+        let halves = positions.sections_pair_halves && self.sections.is_some();
+        positions.pairing == Pairing::Adjacent && !halves
+    }
+
+    /// Returns the norms of queries and keys.
+    pub fn head_norms(&self) -> HeadNorms {
+        if self.head_norms { self.architecture.attention.head_norms } else { HeadNorms::None }
+    }
+
+    /// Returns whether vectors of types, and of positions, are added to embeddings, before a norm.
+    pub fn terms(&self) -> [bool; 2] {
+        let terms = self.architecture.terms;
+        [terms != EmbeddingTerms::None, terms == EmbeddingTerms::TypesAndPositions]
+    }
+
+    /// Returns the factors of embeddings, of the outputs of branches, and of logits.
+    pub fn factors(&self) -> [f32; 3] {
+        match self.architecture.scales.factors {
+            Factors::None => [1.0; 3],
+            Factors::Embeddings => [(self.embedding as f32).sqrt(), 1.0, 1.0],
+            Factors::Keys | Factors::KeysOrDefaults => self.factors,
+            Factors::Logits => [1.0, 1.0, self.factors[2]],
+        }
+    }
+
+    /// Returns whether experts compute a token beside the network, each with norms of its own.
+    pub fn beside(&self) -> bool {
+        self.experts.is_some() && self.architecture.network.experts == Experts::Beside
+    }
+
+    /// Returns whether the weights of experts are sigmoids.
+    pub fn sigmoid_gating(&self) -> bool {
+        self.sigmoid_gating || self.architecture.network.routing == RoutingKeys::AllOfSigmoids
+    }
+
+    /// Returns whether attention is beside the recurrence, in all layers.
+    fn recurs_beside(&self) -> bool {
+        self.architecture.recurrent == model::Recurrent::Mamba2Beside
     }
 
     /// Returns whether a layer does not rotate queries and keys.
     pub fn is_unrotated(&self, layer: usize) -> bool {
-        let any_window = (0..self.layers).any(|layer| self.layer_window(layer).is_some());
-        self.unrotated.is_some_and(|period| layer % period + 1 == period)
-            || self.windows_rotate
-                && any_window
-                && self.layer_window(layer).is_none()
-                && (self.dense.unwrap_or(0)..self.layers).contains(&layer)
+        let last_of = |period| layer % period + 1 == period;
+        match self.architecture.positions.unrotated {
+            Unrotated::Never => false,
+            Unrotated::Always => true,
+            Unrotated::Period(period) => last_of(period),
+            Unrotated::Unless | Unrotated::Listed => self.unrotated.is_some_and(last_of),
+            Unrotated::Global => {
+                let has_window = |layer| self.layer_window(layer).is_some();
+                (0..self.layers).any(has_window)
+                    && !has_window(layer)
+                    && (self.dense.unwrap_or(0)..self.layers).contains(&layer)
+            }
+        }
     }
 
     /// Returns the number of experts of a layer, and the number of them that compute a token.
@@ -412,7 +392,7 @@ impl Tiny {
         let recurrent = match self.branches.get(layer) {
             Some(branch) => *branch == b'M',
             None => {
-                let attends = !self.recurs_beside && (layer + 1).is_multiple_of(self.attends);
+                let attends = !self.recurs_beside() && (layer + 1).is_multiple_of(self.attends);
                 layer < self.layers && !attends
             }
         };
@@ -422,7 +402,7 @@ impl Tiny {
     /// Returns whether a layer attends.
     pub fn layer_attends(&self, layer: usize) -> bool {
         let alone = self.branches.get(layer).is_none_or(|branch| *branch == b'*');
-        alone && (self.recurs_beside || self.layer_recurrence(layer).is_none())
+        alone && (self.recurs_beside() || self.layer_recurrence(layer).is_none())
     }
 
     /// Returns whether a layer has a feed-forward network.
@@ -430,15 +410,9 @@ impl Tiny {
         self.branches.get(layer).is_none_or(|branch| *branch == b'-')
     }
 
-    /// Returns whether gate and up are one tensor.
-    pub fn fused_network(&self) -> bool {
-        self.fused && self.architecture != "nomic-bert" || self.architecture == "glm4"
-    }
-
     /// Returns whether the network of a layer has a gate.
     fn is_gated(&self) -> bool {
-        use Function::{SquaredRelu, UngatedGelu, UngatedGeluTanh, Xielu};
-        !matches!(self.function, UngatedGelu | UngatedGeluTanh | SquaredRelu | Xielu)
+        matches!(self.architecture.network.inner, Inner::Gated(_) | Inner::GatedInOne(_))
     }
 
     /// Returns xIELU's `alpha_n`, `alpha_p`, `beta` and `eps` of a layer.
@@ -449,8 +423,8 @@ impl Tiny {
 
     /// Returns the window of a layer, if it has one.
     pub fn layer_window(&self, layer: usize) -> Option<usize> {
-        // The first layer of each period has none in two families, or else the last.
-        let first = matches!(self.architecture, "laguna" | "cohere2moe");
+        let global = self.architecture.positions.windows.map(|windows| windows.global);
+        let first = matches!(global, Some(Global::First(_)));
         let windowed = |period| {
             if first { !layer.is_multiple_of(period) } else { layer % period + 1 < period }
         };
@@ -489,14 +463,6 @@ impl Tiny {
     /// Returns whether a layer has no projection of values.
     pub fn lacks_values(&self, layer: usize) -> bool {
         self.keys_as_values && self.layer_window(layer).is_none()
-    }
-
-    /// Returns the names of the norms after attention and after the network.
-    pub fn norms_after(&self) -> [&'static str; 2] {
-        match self.norms_sums {
-            true => ["attn_output_norm", "layer_output_norm"],
-            false => ["post_attention_norm", "post_ffw_norm"],
-        }
     }
 
     fn layer_feed_forward(&self, layer: usize) -> usize {

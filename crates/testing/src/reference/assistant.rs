@@ -27,11 +27,11 @@ pub fn assisted(
     );
     let last = &outputs[count - 1];
     let mut before = match has("the norm of outputs") {
-        true => of_model.norm(model, model.output_norm, last),
+        true => of_model.norm(model, model.output_norm(), last),
         false => last.clone(),
     };
     let embeddings = of_model.get("token_embd.weight");
-    let scale = if has("the scale of embeddings") { f64::from(model.factors[0]) } else { 1.0 };
+    let scale = if has("the scale of embeddings") { f64::from(model.factors()[0]) } else { 1.0 };
     let mut all = Vec::new();
     for (i, token) in tokens[count..].iter().chain(drafts).enumerate() {
         let position = if has("the same position") { count } else { count + i };
@@ -50,7 +50,7 @@ pub fn assisted(
             let stored = &stored[model.source(source.unwrap())];
             w.assist(tiny, layer, rope, position, stored, &mut x);
         }
-        let y = w.norm(tiny, tiny.output_norm, &x);
+        let y = w.norm(tiny, tiny.output_norm(), &x);
         all.push(w.linear("token_embd", &y).into_iter().map(|x| x as f32).collect());
         if has("its own output") {
             before = w.linear("nextn.post_projection", &y);

@@ -2,12 +2,15 @@
 
 use std::ops::Range;
 
+use rope_cpu::model::architecture::{AttentionGates, GateFunction, HeadNorms, ScoreFactor};
+use rope_cpu_kernels::vector::Activation;
+
 use super::{
     Record, Rules, Stored, capped,
     network::{gated, sigmoid},
     weights::{Weights, normalize, product},
 };
-use crate::tiny::{Function, Latent, Tiny};
+use crate::tiny::{Latent, Tiny};
 
 /// Computes some layers for all tokens. Returns the keys and values of each.
 #[allow(clippy::too_many_arguments, reason = "a plain function of everything that layers need")]
@@ -21,14 +24,10 @@ pub fn compute(
     hidden: &mut [Vec<f64>],
     record: Record<'_>,
 ) -> Vec<Stored> {
-    let halves = [
-        "qwen", "phi", "starco", "gemma", "gpt-oss", "olmo2", "exaone4", "seed_oss", "apertus",
-        "hunyuan", "lfm2", "nomic", "falcon", "mellum", "laguna", "glm4moe",
-    ];
-    let adjacent = !halves.iter().any(|family| tiny.architecture.starts_with(family))
-        && tiny.sections.is_none()
-        && tiny.without != "pairs side by side";
-    let (residual, count) = (f64::from(tiny.factors[1]), hidden.len());
+    let family = tiny.architecture;
+    let (norms, adjacent) = (family.norms, tiny.pairs_adjacent());
+    let gated_queries = family.attention.gates == AttentionGates::WithQueries;
+    let (residual, count) = (f64::from(tiny.factors()[1]), hidden.len());
     let mut stored: Vec<Stored> = vec![Default::default(); layers.start];
     for layer in layers {
         let name = |tensor: &str| format!("blk.{layer}.{tensor}");
@@ -45,7 +44,7 @@ pub fn compute(
         let heads = |tensor: &str, norm: Option<&str>, x: &[f64]| {
             let (q, kv) = (query_heads * dim, kv_heads * dim);
             let mut all = match tensor {
-                "attn_q" if tiny.gated_attention => {
+                "attn_q" if gated_queries => {
                     let both = w.linear(&name(tensor), x);
                     both.chunks_exact(2 * dim).flat_map(|both| both[..dim].to_vec()).collect()
                 }
@@ -54,37 +53,37 @@ pub fn compute(
                 "attn_k" => w.linear(&name("attn_qkv"), x)[q..][..kv].to_vec(),
                 _ => w.linear(&name("attn_qkv"), x)[q + kv..].to_vec(),
             };
-            if let Some(norm) = norm.filter(|_| tiny.head_norms || tiny.row_norms) {
-                let len = if tiny.row_norms { all.len() } else { dim };
+            let len = match tiny.head_norms() {
+                HeadNorms::None | HeadNorms::RotatedHeads => None,
+                HeadNorms::Rows => Some(all.len()),
+                HeadNorms::Heads | HeadNorms::HeadsIfAny | HeadNorms::EachHeadIfAny => Some(dim),
+            };
+            if let (Some(norm), Some(len)) = (norm, len) {
                 for (head, part) in all.chunks_exact_mut(len).enumerate() {
                     part.copy_from_slice(&w.norm_of_head(tiny, &name(norm), head, part));
                 }
             }
             all
         };
-        let before = |norm: &str, x: &[f64]| match tiny.pre_norms {
-            true => w.norm(tiny, &name(norm), x),
-            false => x.to_vec(),
-        };
-        let normed: Vec<_> = hidden.iter().map(|x| before("attn_norm", x)).collect();
-        let add = |x: &mut [f64], norm: &str, y: Vec<f64>| {
-            let y = if tiny.post_norms { w.norm(tiny, &name(norm), &y) } else { y };
+        let norm_if = |norm: Option<&str>, x: &[f64]| w.norm_if(tiny, norm.map(name).as_deref(), x);
+        let normed: Vec<_> = hidden.iter().map(|x| norm_if(norms.attention.before, x)).collect();
+        let add = |x: &mut [f64], norm: Option<&str>, y: Vec<f64>| {
+            let [of_output, of_sum] = if norms.of_sums { [None, norm] } else { [norm, None] };
+            let y = norm_if(of_output, &y);
             x.iter_mut().zip(y).for_each(|(x, y)| *x += residual * y);
-            if tiny.norms_sums {
-                x.copy_from_slice(&w.norm(tiny, &name(norm), x));
-            }
+            x.copy_from_slice(&norm_if(of_sum, x));
         };
-        let [attention_norm, network_norm] = tiny.norms_after();
+        let network_norm = norms.network.and_then(|norms| norms.after);
         let network = |i: usize, x: &mut [f64]| {
             if !tiny.has_network(layer) {
                 return;
             }
-            let input = match tiny.parallel {
-                true if tiny.without == "one input" => before("attn_norm", x),
-                true => normed[i].clone(),
-                false => before(tiny.network_norm, x),
+            let input = match norms.network {
+                None if tiny.without == "one input" => norm_if(norms.attention.before, x),
+                None => normed[i].clone(),
+                Some(norms) => norm_if(norms.before, x),
             };
-            let network = match tiny.beside {
+            let network = match tiny.beside() {
                 true => w.network_beside_experts(tiny, layer, x, &input),
                 false => w.network(tiny, layer, &input),
             };
@@ -92,8 +91,9 @@ pub fn compute(
             if tiny.layer_input > 0 {
                 let gates = w.linear(&name("inp_gate"), x);
                 let inputs = &layer_inputs[i][layer * tiny.layer_input..];
-                let inner = gates.iter().zip(inputs).map(|(x, i)| gated(Function::Gelu, *x, *i));
-                add(x, "post_norm", w.linear(&name("proj"), &inner.collect::<Vec<_>>()));
+                let inner =
+                    gates.iter().zip(inputs).map(|(x, i)| gated(Activation::GeluTanh, *x, *i));
+                add(x, Some("post_norm"), w.linear(&name("proj"), &inner.collect::<Vec<_>>()));
             }
             if tiny.output_scales {
                 let scale = w.get(&name("layer_output_scale.weight"))[0];
@@ -105,7 +105,7 @@ pub fn compute(
         if !tiny.layer_attends(layer) {
             for (i, x) in hidden.iter_mut().enumerate() {
                 if let Some(outputs) = &recurrent {
-                    add(x, attention_norm, outputs[i].clone());
+                    add(x, norms.attention.after, outputs[i].clone());
                 }
                 network(i, x);
             }
@@ -132,7 +132,7 @@ pub fn compute(
         } else if tiny.source(layer) == layer {
             let values = if tiny.lacks_values(layer) { "attn_k" } else { "attn_v" };
             let mut values = of(values, None);
-            if tiny.value_norm {
+            if family.attention.value_norm {
                 values.iter_mut().flat_map(|x| x.chunks_exact_mut(dim)).for_each(normalize);
             }
             stored.push([of("attn_k", Some("attn_k_norm")), values]);
@@ -141,7 +141,7 @@ pub fn compute(
         for (i, x) in hidden.iter_mut().enumerate() {
             let place = (rules.place)(i, i).unwrap();
             // In an encoder, a window has its token in the middle, and tokens see the whole text.
-            let (first, last) = match (tiny.causal, window) {
+            let (first, last) = match (family.causal, window) {
                 (true, None) => (0, place),
                 (true, Some(window)) => ((place + 1).saturating_sub(window), place),
                 (false, None) => (0, usize::MAX),
@@ -164,7 +164,7 @@ pub fn compute(
                 let frequencies = if unrotated { &[] } else { &frequencies[..] };
                 frequencies.iter().map(|frequency| (distance * frequency).sin_cos()).collect()
             };
-            let tokens = if tiny.causal { 0..i + 1 } else { 0..count };
+            let tokens = if family.causal { 0..i + 1 } else { 0..count };
             let seen = tokens.filter_map(|j| Some((j, angles(distance(j)?))));
             let seen: Vec<_> = seen.collect();
             let mut attended = vec![0.0; query_heads * value_dim];
@@ -174,7 +174,7 @@ pub fn compute(
                     .iter()
                     .map(|(j, angles)| {
                         let k = &keys[*j][at..][..dim];
-                        let dot = if tiny.rotated_norms {
+                        let dot = if tiny.head_norms() == HeadNorms::RotatedHeads {
                             // Norms of what both have rotated to their own positions.
                             let rotated = |x: &[f64], position: usize, norm: &str| {
                                 let mut x = x.to_vec();
@@ -190,7 +190,8 @@ pub fn compute(
                         };
                         let dot = dot * query_scale;
                         let cap = tiny.soft_caps.map(|caps| caps.0);
-                        let divisor = if tiny.plain_scores { 1.0 } else { (dim as f64).sqrt() };
+                        let plain = family.scales.scores == ScoreFactor::One;
+                        let divisor = if plain { 1.0 } else { (dim as f64).sqrt() };
                         let score = capped(dot / divisor, cap);
                         record([layer, head, i, *j], score);
                         score.exp()
@@ -204,21 +205,21 @@ pub fn compute(
                     }
                 }
             }
-            if tiny.gated_attention && tiny.without != "gates of attention" {
+            if gated_queries && tiny.without != "gates of attention" {
                 let both = w.linear(&name("attn_q"), &normed[i]);
                 for (out, both) in attended.chunks_exact_mut(dim).zip(both.chunks_exact(2 * dim)) {
                     out.iter_mut().zip(&both[dim..]).for_each(|(out, gate)| *out *= sigmoid(*gate));
                 }
             }
-            if let Some(elements) =
-                tiny.gates_apart.filter(|_| tiny.without != "gates of attention")
+            if let AttentionGates::Apart(function) = family.attention.gates
+                && tiny.without != "gates of attention"
             {
                 let gates = w.linear(&name("attn_gate"), &normed[i]);
-                let outputs = if elements { 1 } else { dim };
+                let outputs = attended.len() / gates.len();
                 for (out, gate) in attended.chunks_exact_mut(outputs).zip(gates) {
-                    let gate = match tiny.architecture {
-                        "muse-glimmer" => sigmoid(gate),
-                        _ => gate.exp().ln_1p(),
+                    let gate = match function {
+                        GateFunction::Sigmoid => sigmoid(gate),
+                        GateFunction::Softplus => gate.exp().ln_1p(),
                     };
                     out.iter_mut().for_each(|out| *out *= gate);
                 }
@@ -227,7 +228,7 @@ pub fn compute(
             if let Some(outputs) = &recurrent {
                 y.iter_mut().zip(&outputs[i]).for_each(|(y, x)| *y += x);
             }
-            add(x, attention_norm, y);
+            add(x, norms.attention.after, y);
             network(i, x);
         }
     }

@@ -1,37 +1,23 @@
 //! The feed-forward network of a layer, dense or of experts.
 
+use rope_cpu::model::architecture::Inner;
+use rope_cpu_kernels::vector::{Activation, Ungated};
+
 use super::weights::{Weights, normalize, product};
-use crate::tiny::{Function, Tiny};
+use crate::tiny::Tiny;
 
 impl Weights {
     /// Computes the feed-forward network of a layer.
     pub fn network(&self, tiny: &Tiny, layer: usize, x: &[f64]) -> Vec<f64> {
         let name = |tensor: &str| format!("blk.{layer}.{tensor}");
-        let gated = |gate: &[f64], up: &[f64]| -> Vec<f64> {
-            let pairs = gate.iter().zip(up);
-            pairs.map(|(gate, up)| gated(tiny.function, *gate, *up)).collect()
-        };
         let Some((count, used)) = tiny.layer_experts(layer) else {
-            let up = self.linear(&name("ffn_up"), x);
-            let inner: Vec<f64> = match tiny.function {
-                _ if tiny.fused_network() => {
-                    let (gate, up) = up.split_at(up.len() / 2);
-                    gated(gate, up)
-                }
-                Function::UngatedGelu => up.iter().map(|x| gelu(*x)).collect(),
-                Function::UngatedGeluTanh => {
-                    up.iter().map(|x| self::gated(Function::Gelu, *x, 1.0)).collect()
-                }
-                Function::SquaredRelu => squared_relu(&up),
-                Function::Xielu => up.iter().map(|x| xielu(tiny.xielu(layer), *x)).collect(),
-                _ => gated(&self.linear(&name("ffn_gate"), x), &up),
-            };
+            let inner = inner(tiny, layer, &|tensor| self.linear(&name(tensor), x));
             return self.linear(&name("ffn_down"), &inner);
         };
         let scores = self.linear(&name("ffn_gate_inp"), x);
         let all: f64 = scores.iter().map(|score| score.exp()).sum();
         let bias = self.0.get(&name("exp_probs_b.bias"));
-        let weight = |e: usize| match tiny.sigmoid_gating {
+        let weight = |e: usize| match tiny.sigmoid_gating() {
             true => sigmoid(scores[e]),
             false => scores[e].exp() / all,
         };
@@ -54,28 +40,21 @@ impl Weights {
         let mut y = vec![0.0; x.len()];
         for &expert in &order[..used] {
             let of = |tensor: &str, x: &[f64]| self.of_expert(&name(tensor), (expert, count), x);
-            let inner = match tiny.fused_experts {
-                true => {
-                    let both = of("ffn_gate_up", x);
-                    let (gate, up) = both.split_at(both.len() / 2);
-                    gated(gate, up)
-                }
-                false if tiny.function == Function::SquaredRelu => squared_relu(&of("ffn_up", x)),
-                false => gated(&of("ffn_gate", x), &of("ffn_up", x)),
-            };
+            let inner = inner(tiny, layer, &|tensor| match (tiny.fused_experts, tensor) {
+                (false, tensor) => of(tensor, x),
+                (true, "ffn_gate") => of("ffn_gate_up", x)[..tiny.feed_forward].to_vec(),
+                (true, _) => of("ffn_gate_up", x)[tiny.feed_forward..].to_vec(),
+            });
             let share = weight(expert) / sum;
             y.iter_mut().zip(of("ffn_down", &inner)).for_each(|(y, x)| *y += share * x);
         }
         if tiny.shared > 0 {
             let of = |tensor: &str, x: &[f64]| self.linear(&name(&format!("{tensor}_shexp")), x);
-            let inner = match tiny.function {
-                Function::SquaredRelu => squared_relu(&of("ffn_up", x)),
-                _ => gated(&of("ffn_gate", x), &of("ffn_up", x)),
-            };
+            let inner = inner(tiny, layer, &|tensor| of(tensor, x));
             let gate = self.0.get(&name("ffn_gate_inp_shexp.weight"));
             let share = gate.map_or(1.0, |gate| sigmoid(product(gate, x)[0]));
             y.iter_mut().zip(of("ffn_down", &inner)).for_each(|(y, x)| *y += share * x);
-            let factor = if tiny.averaged { 0.5 } else { 1.0 };
+            let factor = f64::from(tiny.architecture.network.mixture_scale);
             y.iter_mut().for_each(|y| *y *= factor);
         }
         y
@@ -108,10 +87,11 @@ impl Weights {
         let mut experts = vec![0.0; x.len()];
         for &expert in &order[..used] {
             let of = |tensor: &str, x: &[f64]| self.of_expert(&name(tensor), (expert, count), x);
-            let both = of("ffn_gate_up", &input);
-            let (gate, up) = both.split_at(both.len() / 2);
-            let inner = gate.iter().zip(up).map(|(gate, up)| gated(tiny.function, *gate, *up));
-            let down = of("ffn_down", &inner.collect::<Vec<_>>());
+            let inner = inner(tiny, layer, &|tensor| match tensor {
+                "ffn_gate" => of("ffn_gate_up", &input)[..tiny.feed_forward].to_vec(),
+                _ => of("ffn_gate_up", &input)[tiny.feed_forward..].to_vec(),
+            });
+            let down = of("ffn_down", &inner);
             let share = scores[expert].exp() / sum * self.get(&name("ffn_down_exps.scale"))[expert];
             experts.iter_mut().zip(down).for_each(|(y, x)| *y += share * x);
         }
@@ -134,22 +114,40 @@ pub fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-fn squared_relu(x: &[f64]) -> Vec<f64> {
-    x.iter().map(|x| x.max(0.0).powi(2)).collect()
+/// Computes the inner activations of a network. `product` returns the outputs of a matrix.
+fn inner(tiny: &Tiny, layer: usize, product: &dyn Fn(&str) -> Vec<f64>) -> Vec<f64> {
+    let pairs = |activation, gate: &[f64], up: &[f64]| {
+        gate.iter().zip(up).map(|(gate, up)| gated(activation, *gate, *up)).collect()
+    };
+    let up = product("ffn_up");
+    let each = |function: &dyn Fn(f64) -> f64| up.iter().map(|x| function(*x)).collect();
+    match tiny.architecture.network.inner {
+        Inner::Gated(activation) => pairs(activation, &product("ffn_gate"), &up),
+        Inner::GatedInOne(activation) => {
+            let (gate, up) = up.split_at(up.len() / 2);
+            pairs(activation, gate, up)
+        }
+        Inner::Alone(activation) => each(&|x| gated(activation, x, 1.0)),
+        Inner::Ungated(Ungated::Gelu) => each(&gelu),
+        Inner::Ungated(Ungated::SquaredRelu) => each(&|x| x.max(0.0).powi(2)),
+        Inner::Xielu => each(&|x| xielu(tiny.xielu(layer), x)),
+        Inner::Ungated(Ungated::Silu | Ungated::Xielu { .. }) => unimplemented!(),
+    }
 }
 
 /// Computes the function of one inner activation of a gated network.
-pub fn gated(function: Function, gate: f64, up: f64) -> f64 {
-    match function {
-        Function::Gelu => {
+pub fn gated(activation: Activation, gate: f64, up: f64) -> f64 {
+    match activation {
+        Activation::GeluTanh => {
             let u = (2.0 / std::f64::consts::PI).sqrt() * (gate + 0.044715 * gate.powi(3));
             0.5 * gate * (1.0 + u.tanh()) * up
         }
-        Function::ClampedSilu => {
+        Activation::ClampedSilu => {
             let gate = gate.min(7.0);
             gate * sigmoid(1.702 * gate) * (up.clamp(-7.0, 7.0) + 1.0)
         }
-        _ => gate * sigmoid(gate) * up,
+        Activation::Silu => gate * sigmoid(gate) * up,
+        Activation::Sigmoid => sigmoid(gate) * up,
     }
 }
 

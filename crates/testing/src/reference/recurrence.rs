@@ -1,5 +1,7 @@
 //! The recurrences of layers that do not attend.
 
+use rope_cpu::model::architecture as model;
+
 use super::{
     network::sigmoid,
     weights::{Weights, normalize},
@@ -40,7 +42,8 @@ impl Weights {
                 });
                 gated.map(|x| self.linear(&name("shortconv.out_proj"), &x)).collect()
             }
-            Recurrent::Delta { key_heads, value_heads, dim, taps, side_by_side } => {
+            Recurrent::Delta { key_heads, value_heads, dim, taps } => {
+                let side_by_side = tiny.architecture.recurrent == model::Recurrent::DeltaSideBySide;
                 let linear = |tensor: &str| -> Vec<_> {
                     x.iter().map(|x| self.linear(&name(tensor), x)).collect()
                 };

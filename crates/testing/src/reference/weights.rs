@@ -29,14 +29,19 @@ impl Weights {
         self.norm_of_head(tiny, name, 0, x)
     }
 
+    /// Computes a norm, if there is one.
+    pub fn norm_if(&self, tiny: &Tiny, name: Option<&str>, x: &[f64]) -> Vec<f64> {
+        name.map_or_else(|| x.to_vec(), |name| self.norm(tiny, name, x))
+    }
+
     /// Computes the norm of a head, which may have weights of its own.
     pub fn norm_of_head(&self, tiny: &Tiny, name: &str, head: usize, x: &[f64]) -> Vec<f64> {
         let center = x.iter().sum::<f64>() / x.len() as f64;
-        let center = if tiny.centered { center } else { 0.0 };
+        let center = if tiny.centered() { center } else { 0.0 };
         let x: Vec<_> = x.iter().map(|x| x - center).collect();
         let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
         let after = name.contains("post_");
-        let epsilon = if after { tiny.post_epsilon } else { EPSILON };
+        let epsilon = tiny.architecture.norms.post_epsilon.filter(|_| after).unwrap_or(EPSILON);
         let scale = 1.0 / (mean + f64::from(epsilon)).sqrt();
         let bias = self.0.get(&format!("{name}.bias"));
         // Falcon-H1 has one without the suffix.

@@ -1,6 +1,6 @@
 //! A tiny model of each family, as llama.cpp computed it for tests/data.
 
-use super::{Function, LINEARS, Latent, Recurrent, Tiny};
+use super::{LINEARS, Latent, Recurrent, Tiny, family};
 
 const ATTENTION_BIASES: &[&str] = &["attn_q", "attn_k", "attn_v"];
 const ALL_BIASES: &[&str] = &[
@@ -18,9 +18,7 @@ const ALL_BIASES: &[&str] = &[
 const UNGATED_BIASES: &[&str] =
     &["output", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_up", "ffn_down"];
 
-const fn delta(side_by_side: bool) -> Recurrent {
-    Recurrent::Delta { key_heads: 2, value_heads: 4, dim: 16, taps: 4, side_by_side }
-}
+const DELTA: Recurrent = Recurrent::Delta { key_heads: 2, value_heads: 4, dim: 16, taps: 4 };
 
 /// [`on_families`](crate::on_families) with all families. `on_every_family!(@names)` lists them.
 #[macro_export]
@@ -46,72 +44,40 @@ impl Tiny {
     /// Returns the models that tests/data/architectures.json has logits of, with their names there.
     pub fn all() -> Vec<(&'static str, Tiny)> {
         let base = Tiny { head_dim: 12, biases: &[], ..Tiny::llama() };
-        let of = |architecture: &'static str| Tiny { architecture, ..base.clone() };
-        let wide = |architecture: &'static str| Tiny {
-            head_dim: 20,
-            n_rot: 20,
-            head_norms: true,
-            ..of(architecture)
-        };
-        let ungated = |architecture: &'static str| Tiny {
-            centered: true,
-            norm_biases: true,
-            function: Function::UngatedGeluTanh,
-            ..of(architecture)
-        };
-        let granite =
-            |architecture: &'static str| Tiny { factors: [6.0, 0.4, 0.25], ..of(architecture) };
-        let cohere = |architecture: &'static str| Tiny {
-            tied: true,
-            parallel: true,
-            centered: true,
-            factors: [1.0, 1.0, 0.25],
-            ..of(architecture)
-        };
-        let lfm2 = |architecture: &'static str| Tiny {
+        let of = |name: &str| Tiny { architecture: family(name), ..base.clone() };
+        let wide = |name: &str| Tiny { head_dim: 20, n_rot: 20, ..of(name) };
+        let tied = |name: &str| Tiny { tied: true, ..of(name) };
+        let lfm2 = |name: &str| Tiny {
             layers: 4,
-            tied: true,
-            head_norms: true,
             recurrent: Some(Recurrent::ShortConvolution { taps: 3 }),
             attends: 3,
-            output_norm: "token_embd_norm",
-            ..of(architecture)
+            ..tied(name)
         };
-        let qwen35 = |architecture: &'static str| Tiny {
+        let qwen35 = |name: &str| Tiny {
             layers: 3,
             head_dim: 20,
-            head_norms: true,
-            network_norm: "post_attention_norm",
-            gated_attention: true,
-            recurrent: Some(delta(false)),
+            sections: Some([2, 2, 2, 0]),
+            recurrent: Some(DELTA),
             attends: 2,
             predicts: true,
-            ..of(architecture)
+            ..of(name)
         };
         // llama.cpp wants an inner width of twice the embedding in Granite's models.
         let mamba2 = Recurrent::Mamba2 { groups: 2, heads: 8, dim: 16, state: 24, taps: 4 };
-        let nemotron = |architecture: &'static str| Tiny {
-            layers: 4,
-            branches: b"M-*-",
-            parallel: true,
-            recurrent: Some(mamba2),
-            unrotated: Some(1),
-            function: Function::SquaredRelu,
-            ..of(architecture)
-        };
+        let nemotron =
+            |name: &str| Tiny { layers: 4, branches: b"M-*-", recurrent: Some(mamba2), ..of(name) };
+        let qwen3vl =
+            |name: &str| Tiny { head_dim: 24, n_rot: 24, sections: Some([4, 4, 4, 0]), ..of(name) };
         let laguna = Tiny {
             layers: 5,
             shapes: &[[6, 2, 20], [8, 2, 20], [8, 2, 20], [8, 2, 20], [6, 2, 20]],
             head_dim: 20,
-            head_norms: true,
-            gates_apart: Some(false),
             window: Some((10, 4)),
             window_head: Some([20, 20]),
             experts: Some((5, 2)),
             dense: Some(1),
             shared: 56,
             selection_bias: true,
-            sigmoid_gating: true,
             expert_scale: 2.5,
             ..of("laguna")
         };
@@ -122,12 +88,7 @@ impl Tiny {
             window_head: Some([12, 8]),
             window: Some((10, 3)),
             tied: true,
-            post_norms: true,
             output_scales: true,
-            value_norm: true,
-            plain_scores: true,
-            function: Function::Gelu,
-            factors: [72f32.sqrt(), 1.0, 1.0],
             soft_caps: Some((0.0, 3.0)),
             ..wide("gemma4")
         };
@@ -153,18 +114,16 @@ impl Tiny {
             n_rot: 10,
             feed_forward: 56,
             biases: ATTENTION_BIASES,
-            network_norm: "post_attention_norm",
             experts: Some((5, 2)),
             dense: Some(1),
             shared: 56,
             selection_bias: true,
-            sigmoid_gating: true,
             expert_scale: 2.5,
             predicts: true,
             ..wide("glm4moe")
         };
-        let glm4 = Tiny { n_rot: 6, post_norms: true, biases: ATTENTION_BIASES, ..of("glm4") };
-        let pair = |tiny: Tiny| (tiny.architecture, tiny);
+        let glm4 = Tiny { n_rot: 6, biases: ATTENTION_BIASES, ..of("glm4") };
+        let pair = |tiny: Tiny| (tiny.architecture.name, tiny);
         let mut all = vec![
             ("llama", Tiny { biases: &LINEARS, tied: true, ..base.clone() }),
             ("llama-experts", Tiny { experts: Some((5, 2)), ..base.clone() }),
@@ -173,7 +132,7 @@ impl Tiny {
                 Tiny {
                     layers: 2,
                     shapes: &[[6, 2, 20], [8, 2, 20]],
-                    gates_apart: Some(true),
+                    element_gates: true,
                     ..laguna.clone()
                 },
             ),
@@ -198,7 +157,6 @@ impl Tiny {
                     shapes: &[[6, 2, 20], [6, 2, 20], [6, 1, 20]],
                     keys_as_values: true,
                     experts: Some((5, 2)),
-                    beside: true,
                     narrower: 8,
                     ..gemma4.clone()
                 },
@@ -206,56 +164,36 @@ impl Tiny {
         ];
         all.extend(
             [
-                Tiny { layers: 5, tied: true, unrotated: Some(4), ..of("smollm3") },
+                Tiny { layers: 5, ..tied("smollm3") },
                 Tiny { biases: ATTENTION_BIASES, ..of("qwen2") },
-                Tiny { biases: ATTENTION_BIASES, ..of("qwen2vl") },
+                Tiny { sections: Some([2, 2, 2, 0]), biases: ATTENTION_BIASES, ..of("qwen2vl") },
                 Tiny { tied: true, ..wide("qwen3") },
-                Tiny { head_dim: 24, n_rot: 24, ..wide("qwen3vl") },
+                qwen3vl("qwen3vl"),
                 Tiny { experts: Some((7, 3)), ..wide("qwen3moe") },
-                Tiny { head_dim: 24, n_rot: 24, experts: Some((7, 3)), ..wide("qwen3vlmoe") },
+                Tiny { experts: Some((7, 3)), ..qwen3vl("qwen3vlmoe") },
                 Tiny { n_rot: 8, fused: true, long_rope: Some(16), ..of("phi3") },
-                Tiny { n_rot: 8, parallel: true, biases: UNGATED_BIASES, ..ungated("phi2") },
-                Tiny { biases: &UNGATED_BIASES[1..], ..ungated("starcoder2") },
+                Tiny { n_rot: 8, biases: UNGATED_BIASES, norm_biases: true, ..of("phi2") },
+                Tiny { biases: &UNGATED_BIASES[1..], norm_biases: true, ..of("starcoder2") },
                 Tiny {
                     layers: 4,
-                    tied: true,
-                    post_norms: true,
-                    function: Function::Gelu,
-                    factors: [72f32.sqrt(), 1.0, 1.0],
                     window: Some((10, 2)),
                     soft_caps: Some((1.5, 3.0)),
-                    ..of("gemma2")
+                    ..tied("gemma2")
                 },
                 Tiny { layer_input: 32, shared_kv: 3, narrower: 8, ..gemma4.clone() },
                 Tiny {
                     biases: ALL_BIASES,
-                    network_norm: "post_attention_norm",
-                    sinks: true,
-                    function: Function::ClampedSilu,
                     experts: Some((5, 2)),
                     window: Some((10, 2)),
                     ..of("gpt-oss")
                 },
                 Tiny { temperature: Some((0.5, 16)), ..of("mistral3") },
-                Tiny {
-                    layers: 4,
-                    pre_norms: false,
-                    post_norms: true,
-                    row_norms: true,
-                    window: Some((10, 4)),
-                    ..of("olmo2")
-                },
-                granite("granite"),
-                Tiny { experts: Some((5, 2)), shared: 56, ..granite("granitemoe") },
-                Tiny {
-                    layers: 4,
-                    window: Some((10, 2)),
-                    unrotated: Some(3),
-                    sinks: true,
-                    ..granite("granite_swa")
-                },
-                Tiny { tied: true, ..granite("minicpm") },
-                Tiny { pre_norms: false, post_norms: true, head_norms: true, ..of("exaone4") },
+                Tiny { layers: 4, window: Some((10, 4)), ..of("olmo2") },
+                of("granite"),
+                Tiny { experts: Some((5, 2)), shared: 56, ..of("granitemoe") },
+                Tiny { layers: 4, window: Some((10, 2)), unrotated: Some(3), ..of("granite_swa") },
+                tied("minicpm"),
+                of("exaone4"),
                 glm4,
                 glm4moe,
                 of("ernie4_5"),
@@ -266,50 +204,27 @@ impl Tiny {
                     selection_bias: true,
                     ..of("ernie4_5-moe")
                 },
-                Tiny {
-                    biases: ATTENTION_BIASES,
-                    network_norm: "post_attention_norm",
-                    ..of("seed_oss")
-                },
-                Tiny { rotated_norms: true, ..of("hunyuan-dense") },
-                Tiny {
-                    rotated_norms: true,
-                    experts: Some((5, 2)),
-                    shared: 56,
-                    ..of("hunyuan-moe")
-                },
-                Tiny { function: Function::SquaredRelu, ..of("arcee") },
-                Tiny { function: Function::Xielu, head_norms: true, ..of("apertus") },
-                cohere("command-r"),
-                Tiny {
-                    layers: 4,
-                    window: Some((10, 4)),
-                    windows_rotate: true,
-                    ..cohere("cohere2")
-                },
+                Tiny { biases: ATTENTION_BIASES, ..of("seed_oss") },
+                of("hunyuan-dense"),
+                Tiny { experts: Some((5, 2)), shared: 56, ..of("hunyuan-moe") },
+                of("arcee"),
+                of("apertus"),
+                Tiny { head_norms: false, ..tied("command-r") },
+                Tiny { layers: 4, window: Some((10, 4)), ..tied("cohere2") },
                 Tiny {
                     layers: 6,
                     window: Some((10, 4)),
-                    windows_rotate: true,
                     experts: Some((5, 2)),
                     dense: Some(1),
                     shared: 56,
-                    averaged: true,
-                    sigmoid_gating: true,
                     expert_scale: 2.5,
                     predicts: true,
-                    ..cohere("cohere2moe")
+                    ..tied("cohere2moe")
                 },
                 Tiny {
                     layers: 5,
-                    embedding_norm: true,
-                    post_norms: true,
-                    post_epsilon: 1e-8,
-                    gates_apart: Some(true),
-                    factors: [1.0, 1.0, 0.25],
                     soft_caps: Some((0.0, 3.0)),
                     window: Some((10, 4)),
-                    windows_rotate: true,
                     ..wide("muse-glimmer")
                 },
                 lfm2("lfm2"),
@@ -337,15 +252,14 @@ impl Tiny {
                     attends: 2,
                     experts: Some((5, 2)),
                     shared: 56,
-                    ..granite("granitehybrid")
+                    ..of("granitehybrid")
                 },
-                Tiny { recurrent: Some(mamba2), recurs_beside: true, ..of("falcon-h1") },
+                Tiny { recurrent: Some(mamba2), ..of("falcon-h1") },
                 nemotron("nemotron_h"),
                 Tiny {
                     experts: Some((5, 2)),
                     shared: 56,
                     selection_bias: true,
-                    sigmoid_gating: true,
                     expert_scale: 2.5,
                     ..nemotron("nemotron_h_moe")
                 },
@@ -361,9 +275,9 @@ impl Tiny {
                 },
                 Tiny {
                     experts: Some((5, 2)),
+                    sections: None,
                     shared: 56,
                     shared_gate: true,
-                    recurrent: Some(delta(true)),
                     ..qwen35("qwen3next")
                 },
             ]
@@ -376,39 +290,24 @@ impl Tiny {
     /// there.
     pub fn encoders() -> Vec<(&'static str, Tiny)> {
         let gemma = Tiny {
-            architecture: "gemma-embedding",
-            causal: false,
+            architecture: family("gemma-embedding"),
             layers: 4,
             window: Some((10, 2)),
             soft_caps: None,
             ..Tiny::gemma3()
         };
         let bert = Tiny {
-            architecture: "bert",
-            causal: false,
+            architecture: family("bert"),
             kv_heads: 6,
             head_dim: 12,
             context: 1100,
-            pre_norms: false,
-            norms_sums: true,
             norm_biases: true,
-            centered: true,
             tied: true,
-            terms: [true; 2],
-            function: Function::UngatedGelu,
-            unrotated: Some(1),
             ..Tiny::llama()
         };
-        let nomic = Tiny {
-            architecture: "nomic-bert",
-            biases: &[],
-            fused: true,
-            terms: [true, false],
-            function: Function::Silu,
-            unrotated: None,
-            ..bert.clone()
-        };
-        [gemma, bert, nomic].map(|tiny| (tiny.architecture, tiny)).to_vec()
+        let nomic =
+            Tiny { architecture: family("nomic-bert"), biases: &[], fused: true, ..bert.clone() };
+        [gemma, bert, nomic].map(|tiny| (tiny.architecture.name, tiny)).to_vec()
     }
 
     /// Returns a model with norms of its heads, with weights of their own for each head. llama.cpp

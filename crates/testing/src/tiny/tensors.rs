@@ -1,16 +1,21 @@
 //! The tensors of a tiny model.
 
+use rope_cpu::model::architecture::{
+    self as model, AttentionGates, GateFunction, HeadNorms, Inner,
+};
+
 use super::{Latent, Recurrent, Tiny};
 
 impl Tiny {
     /// Returns the names and shapes of all tensors: rows, then columns; one dimension for vectors.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
-        let e = self.embedding;
+        let (e, norms) = (self.embedding, self.architecture.norms);
+        let of_attention = self.architecture.attention;
         let mut all = vec![("token_embd.weight".to_string(), vec![self.vocabulary, e])];
-        if !self.norms_sums {
-            all.push((format!("{}.weight", self.output_norm), vec![e]));
+        if let Some(norm) = norms.output {
+            all.push((format!("{norm}.weight"), vec![e]));
         }
-        let [types, positions] = self.terms;
+        let [types, positions] = self.terms();
         if types {
             all.push(("token_types.weight".to_string(), vec![2, e]));
             all.push(("token_embd_norm.weight".to_string(), vec![e]));
@@ -41,7 +46,8 @@ impl Tiny {
             let mut add = |name: &str, shape: &[usize]| {
                 all.push((format!("blk.{layer}.{name}"), shape.to_vec()));
             };
-            let queries = if self.gated_attention { 2 * q } else { q };
+            let with_queries = of_attention.gates == AttentionGates::WithQueries;
+            let queries = if with_queries { 2 * q } else { q };
             let recurrence = self.layer_recurrence(layer);
             let attention = match self.fused {
                 _ if !self.layer_attends(layer) || self.latent.is_some() => vec![],
@@ -52,7 +58,8 @@ impl Tiny {
                 }
                 false => vec![("attn_q", queries, e), ("attn_k", kv, e), ("attn_v", kv, e)],
             };
-            if let Some(elements) = self.gates_apart {
+            if let AttentionGates::Apart(function) = of_attention.gates {
+                let elements = self.element_gates || function == GateFunction::Sigmoid;
                 add("attn_gate.weight", &[if elements { q } else { heads }, e]);
             }
             let values = self.latent.map_or(head_dim, |latent| latent.value_dim);
@@ -77,14 +84,14 @@ impl Tiny {
                     add("shortconv.conv.weight", &[e, taps]);
                     add("shortconv.out_proj.weight", &[e, e]);
                 }
-                Some(Recurrent::Delta { key_heads, value_heads, dim, taps, side_by_side }) => {
+                Some(Recurrent::Delta { key_heads, value_heads, dim, taps }) => {
                     let channels = (2 * key_heads + value_heads) * dim;
                     add("attn_qkv.weight", &[channels, e]);
                     add("attn_gate.weight", &[value_heads * dim, e]);
                     add("ssm_conv1d.weight", &[channels, taps]);
                     add("ssm_dt.bias", &[value_heads]);
                     add("ssm_a", &[value_heads]);
-                    if side_by_side {
+                    if self.architecture.recurrent == model::Recurrent::DeltaSideBySide {
                         add("ssm_ba.weight", &[2 * value_heads, e]);
                     } else {
                         add("ssm_alpha.weight", &[value_heads, e]);
@@ -106,9 +113,9 @@ impl Tiny {
                 }
                 None => {}
             }
-            let network = match (self.fused_network(), self.is_gated()) {
+            let network = match (self.architecture.network.inner, self.is_gated()) {
                 _ if !self.has_network(layer) => vec![],
-                (true, _) => vec![("ffn_up", 2 * f, e), ("ffn_down", e, f)],
+                (Inner::GatedInOne(_), _) => vec![("ffn_up", 2 * f, e), ("ffn_down", e, f)],
                 (_, true) => vec![("ffn_gate", f, e), ("ffn_up", f, e), ("ffn_down", e, f)],
                 (_, false) => vec![("ffn_up", f, e), ("ffn_down", e, f)],
             };
@@ -121,7 +128,7 @@ impl Tiny {
                 if self.selection_bias {
                     add("exp_probs_b.bias", &[count]);
                 }
-                if self.beside {
+                if self.beside() {
                     let f = self.feed_forward;
                     add("ffn_gate_up_exps.weight", &[count, 2 * f, e]);
                     add("ffn_down_exps.weight", &[count, e, f]);
@@ -134,7 +141,7 @@ impl Tiny {
                 let split = &network[..];
                 let fused = [("ffn_gate_up", 2 * f, e), ("ffn_down", e, f)];
                 let separate = if self.fused_experts { &fused } else { split };
-                for (name, rows, columns) in separate.iter().filter(|_| !self.beside) {
+                for (name, rows, columns) in separate.iter().filter(|_| !self.beside()) {
                     add(&format!("{name}_exps.weight"), &[count, *rows, *columns]);
                     if self.biases.contains(name) {
                         add(&format!("{name}_exps.bias"), &[count, *rows]);
@@ -152,7 +159,7 @@ impl Tiny {
                     }
                 }
             }
-            let network = if experts.is_some() && !self.beside { vec![] } else { network };
+            let network = if experts.is_some() && !self.beside() { vec![] } else { network };
             let linears = attention.into_iter().chain(output).chain(network);
             for (name, rows, columns) in linears {
                 add(&format!("{name}.weight"), &[rows, columns]);
@@ -160,24 +167,31 @@ impl Tiny {
                     add(&format!("{name}.bias"), &[rows]);
                 }
             }
-            if self.pre_norms {
-                add("attn_norm.weight", &[e]);
+            if let Some(norm) = norms.attention.before {
+                add(&format!("{norm}.weight"), &[e]);
             }
-            if self.pre_norms && !self.parallel {
+            if let Some(norm) = norms.network.and_then(|norms| norms.before) {
                 // Falcon-H1 has it without the suffix.
-                let suffix = if self.architecture == "falcon-h1" { "" } else { ".weight" };
-                add(&format!("{}{suffix}", self.network_norm), &[e]);
+                let suffix = if self.architecture.name == "falcon-h1" { "" } else { ".weight" };
+                add(&format!("{norm}{suffix}"), &[e]);
             }
-            let norms = self.head_norms || self.rotated_norms || self.row_norms;
-            if norms && self.layer_attends(layer) {
-                let shapes = match self.architecture {
-                    "command-r" => [vec![heads, head_dim], vec![kv_heads, head_dim]],
-                    _ if self.row_norms => [vec![q], vec![kv]],
-                    _ => [vec![head_dim], vec![head_dim]],
+            if self.layer_attends(layer) {
+                let shapes = match self.head_norms() {
+                    HeadNorms::None => None,
+                    HeadNorms::EachHeadIfAny => {
+                        Some([vec![heads, head_dim], vec![kv_heads, head_dim]])
+                    }
+                    HeadNorms::Rows => Some([vec![q], vec![kv]]),
+                    HeadNorms::Heads | HeadNorms::HeadsIfAny | HeadNorms::RotatedHeads => {
+                        Some([vec![head_dim], vec![head_dim]])
+                    }
                 };
-                add("attn_q_norm.weight", &shapes[0]);
-                if !self.lacks_keys(layer) {
-                    add("attn_k_norm.weight", &shapes[1]);
+                for (name, shape) in
+                    ["attn_q_norm", "attn_k_norm"].iter().zip(shapes.iter().flatten())
+                {
+                    if *name == "attn_q_norm" || !self.lacks_keys(layer) {
+                        add(&format!("{name}.weight"), shape);
+                    }
                 }
             }
             if layer == self.layers {
@@ -190,13 +204,12 @@ impl Tiny {
                     add("nextn.shared_head_head.weight", &[self.vocabulary, e]);
                 }
             }
-            if self.sinks {
+            if of_attention.sinks {
                 add("attn_sinks.weight", &[heads]);
             }
-            if self.post_norms || self.norms_sums {
-                for name in self.norms_after() {
-                    add(&format!("{name}.weight"), &[e]);
-                }
+            let after = [norms.attention.after, norms.network.and_then(|norms| norms.after)];
+            for name in after.into_iter().flatten() {
+                add(&format!("{name}.weight"), &[e]);
             }
             if self.layer_input > 0 {
                 add("inp_gate.weight", &[self.layer_input, e]);

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use half::f16;
+use rope_cpu::model::architecture::{HeadNorms, ScoreFactor};
 use rope_cpu_kernels::{Cpu, DType, Encoder};
 
 use super::{ALPHA, RANK, Tiny};
@@ -20,20 +21,29 @@ impl Tiny {
                 (_, n) if n.ends_with(".bias") => 0.3,
                 // So small that the constant of the norms after them matters.
                 (_, n)
-                    if self.architecture == "muse-glimmer"
+                    if self.architecture.norms.post_epsilon.is_some()
                         && ["attn_output", "ffn_down"].iter().any(|l| n.contains(l)) =>
                 {
                     0.01
                 }
                 // Likewise, and their norm makes them large.
-                (_, n) if self.rotated_norms && n.ends_with("attn_q.weight") => 0.01,
+                (_, n)
+                    if self.head_norms() == HeadNorms::RotatedHeads
+                        && n.ends_with("attn_q.weight") =>
+                {
+                    0.01
+                }
                 (_, n) if ["attn_q", "attn_k", "gate_inp"].iter().any(|l| n.contains(l)) => 3.0,
                 _ => 1.0,
             };
             let scale = size * (3.0 / *shape.last().unwrap() as f32).sqrt();
             let shift = match name.as_str() {
                 // Scores that are not divided would be too large.
-                n if self.plain_scores && n.contains("attn_q_norm") => 0.4,
+                n if self.architecture.scales.scores == ScoreFactor::One
+                    && n.contains("attn_q_norm") =>
+                {
+                    0.4
+                }
                 // The input of the router is divided by the root of its length.
                 n if n.ends_with("gate_inp.scale") => 8.0,
                 n if n.ends_with("ssm_a") => -0.5,
@@ -99,7 +109,7 @@ impl Tiny {
         let predicts = name.starts_with(&format!("blk.{}.", self.layers));
         let looked_up = name == "per_layer_token_embd.weight" || self.tied && name == EMBEDDINGS;
         // Their scales do not multiply what an adapter adds, as in llama.cpp.
-        let scaled = self.beside && name.contains("ffn_down_exps");
+        let scaled = self.beside() && name.contains("ffn_down_exps");
         let of_heads = name.contains("attn_k_b") || name.contains("attn_v_b");
         matrix && !predicts && !looked_up && !scaled && !of_heads
     }
