@@ -55,7 +55,7 @@ pub use self::{
     batch::Role,
     config::{
         Attention, Config, Convolution, FeedForward, Gating, Latent, Layer, Mixture, Pairing,
-        Recurrence, Rotation, Routing, Scan,
+        Recurrence, Rotation, Routing, Scales, Scan,
     },
     embed::TEXTS_TOGETHER,
     engine::{Engine, Feed, Options, Output},

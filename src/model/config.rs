@@ -22,7 +22,7 @@ pub use self::{
     positions::{Global, Pairing, PositionFamily, Unrotated, Windows},
     recurrence::{Convolution, Recurrence, Recurrent, Scan},
     routing::{Gating, Routing, RoutingKeys},
-    scales::{Factors, ScaleFamily, ScoreFactor},
+    scales::{Factors, ScaleFamily, Scales, ScoreFactor},
 };
 use self::{keys::Keys, layers::Layers};
 use super::{Architecture, EMBEDDINGS, Error, PREDICTOR_INPUT, Pooling, weights::NormKind};
@@ -58,16 +58,8 @@ pub struct Config {
     pub vocabulary: usize,
     /// The constant that norms add to the mean square.
     pub epsilon: f32,
-    /// The factor of embeddings.
-    pub embedding_scale: f32,
-    /// The factor of the outputs of branches.
-    pub residual_scale: f32,
-    /// The factor of logits, before their soft cap.
-    pub logit_scale: f32,
-    /// The soft cap of attention scores.
-    pub attention_soft_cap: Option<f32>,
-    /// The soft cap of logits.
-    pub logit_soft_cap: Option<f32>,
+    /// The factors and limits of activations, scores and logits.
+    pub scales: Scales,
     /// How embeddings of tokens become the embedding of a text; the mean if the file does not say it.
     pub pooling: Pooling,
 }
@@ -149,7 +141,6 @@ impl Config {
         };
         let alone = architecture.recurrent == Recurrent::Mamba2Alone;
         let scales = scales::read(keys, &architecture, embedding, layers.len())?;
-        let [attention_soft_cap, logit_soft_cap] = scales.soft_caps;
         let epsilon = keys.epsilon(match architecture.norms.kind {
             NormKind::Layer => EPSILON,
             // Files of Nemotron-H may have the other key.
@@ -170,11 +161,7 @@ impl Config {
             layer_input,
             vocabulary: tokens.rows() as usize,
             epsilon,
-            embedding_scale: scales.embedding,
-            residual_scale: scales.residual,
-            logit_scale: scales.logits,
-            attention_soft_cap,
-            logit_soft_cap,
+            scales,
             pooling: pooling(keys)?,
         })
     }

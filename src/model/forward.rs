@@ -244,8 +244,8 @@ impl Step<'_, '_> {
                     let (all, scratch) = (0..config.embedding, &mut self.buffers.product);
                     multiply(cpu, &addition.up, all, input, scratch, &mut to);
                 }
-                if config.embedding_scale != 1.0 {
-                    x.iter_mut().for_each(|x| *x *= config.embedding_scale);
+                if config.scales.embedding != 1.0 {
+                    x.iter_mut().for_each(|x| *x *= config.scales.embedding);
                 }
                 if let Some(norm) = weights.embedding_norm {
                     let ones = &mut self.buffers.other[..config.embedding];
@@ -306,8 +306,8 @@ impl Step<'_, '_> {
                 }
             }
             self.pass.norm(x, branch.post_norm);
-            if config.residual_scale != 1.0 {
-                x.iter_mut().for_each(|x| *x *= config.residual_scale);
+            if config.scales.residual != 1.0 {
+                x.iter_mut().for_each(|x| *x *= config.scales.residual);
             }
             let hidden = state.hidden.write(claim, embedding);
             add(cpu, hidden, x);
@@ -344,7 +344,7 @@ impl Step<'_, '_> {
         let answers = wanted.partition_point(|&row| row < batch.roles.answers);
         let rows = RoleRows { answers, prompts: wanted.len() - answers };
         self.product(output, rows, &state.normed, &state.logits);
-        let (scale, cap) = (config.logit_scale, config.logit_soft_cap);
+        let (scale, cap) = (config.scales.logits, config.scales.logit_cap);
         if (scale != 1.0 || cap.is_some())
             && let Some(phase) = self.worker.phase(wanted.len())
         {

@@ -478,7 +478,7 @@ impl Heads<'_> {
         let kv_heads = tile.kv_heads.len();
         let WorkerBuffers { attention, rotated, .. } = buffers;
         let group = self.visibility().group(region);
-        let soft_cap = self.pass.config.attention_soft_cap;
+        let soft_cap = self.pass.config.scales.score_cap;
         let reading = match start {
             Some(_) if group.is_some() || self.raw_keys_differ(schedule) => Reading::Rotated,
             None if self.separate_key_bias().is_some() => Reading::Biased,

@@ -62,7 +62,7 @@ pub struct Weights<'a> {
 }
 
 /// A branch of a layer. It adds its output to the activations `x` between layers:
-/// `x = sum_norm(x + residual_scale * post_norm(sum of mixer(norm(x)))) * output_scale`.
+/// `x = sum_norm(x + scales.residual * post_norm(sum of mixer(norm(x)))) * output_scale`.
 pub struct Branch<'a> {
     pub norm: Option<NormWeights<'a>>,
     /// At least one, at most [`Branch::MIXERS_MAX`].

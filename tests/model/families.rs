@@ -395,5 +395,5 @@ fn gemma_2_has_limits_where_its_file_is_silent() {
     let bytes = b.bytes();
     let gguf = Gguf::parse(&bytes, &[]).unwrap();
     let config = Config::from_metadata(&gguf).unwrap();
-    assert_eq!((config.attention_soft_cap, config.logit_soft_cap), (Some(50.0), Some(30.0)));
+    assert_eq!((config.scales.score_cap, config.scales.logit_cap), (Some(50.0), Some(30.0)));
 }

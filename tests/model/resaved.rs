@@ -162,7 +162,7 @@ fn soft_caps_of_other_families_are_refused() {
         let b = logits.into_iter().fold(b, |b, cap| b.key(&key, F32, cap.to_le_bytes()));
         load(&b, &[]).map(|model| {
             let config = model.config();
-            [config.attention_soft_cap, config.logit_soft_cap]
+            [config.scales.score_cap, config.scales.logit_cap]
         })
     };
     let named = |result: Result<_, Error>| result.map_err(|error| error.to_string());

@@ -41,7 +41,7 @@ impl Scores<'_> {
         let kind = |one: &Attention| (one.window, one.rotation, one.n_rot);
         let mut kinds: Vec<(Attention, Rotations)> = Vec::new();
         let mut scores = Vec::new();
-        let cap = self.config.attention_soft_cap.map(f64::from);
+        let cap = self.config.scales.score_cap.map(f64::from);
         let heads = self.heads().map(|(layer, attention, head)| {
             let known = kinds.iter().position(|(known, _)| kind(known) == kind(&attention));
             let known = known.unwrap_or_else(|| {

@@ -49,12 +49,18 @@ impl ScaleFamily {
 }
 
 /// The factors and limits of a model.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scales {
+    /// The factor of embeddings.
     pub embedding: f32,
+    /// The factor of the outputs of branches.
     pub residual: f32,
+    /// The factor of logits, before their soft cap.
     pub logits: f32,
-    /// The soft caps of attention scores and of logits.
-    pub soft_caps: [Option<f32>; 2],
+    /// The soft cap of attention scores.
+    pub score_cap: Option<f32>,
+    /// The soft cap of logits.
+    pub logit_cap: Option<f32>,
 }
 
 /// Reads the factors and limits of a model with `layers` layers.
@@ -88,9 +94,9 @@ pub fn read(
         Factors::KeysOrDefaults => by_keys([12.0, 1.4 / (layers as f32).sqrt(), 256.0 / length])?,
         Factors::Logits => [1.0, 1.0, keys.required("logit_scale")?],
     };
-    let soft_caps =
-        [soft_cap(0, "attn_logit_softcapping")?, soft_cap(1, "final_logit_softcapping")?];
-    Ok(Scales { embedding, residual, logits, soft_caps })
+    let score_cap = soft_cap(0, "attn_logit_softcapping")?;
+    let logit_cap = soft_cap(1, "final_logit_softcapping")?;
+    Ok(Scales { embedding, residual, logits, score_cap, logit_cap })
 }
 
 /// Returns the factor of the scores of a layer with `heads` heads of `head_dim` elements, if the file

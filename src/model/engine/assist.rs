@@ -119,7 +119,7 @@ impl Assistance {
         };
         let inputs = Inputs {
             tokens: &engine.model.weights().tokens,
-            scale: config.embedding_scale,
+            scale: config.scales.embedding,
             before,
         };
         forward.run(&engine.team, |mut step| step.assist(weights, &inputs, output));

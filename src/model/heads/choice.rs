@@ -131,6 +131,6 @@ impl Heads<'_> {
             let out = &mut buffers.estimates.logs[first * heads..][..count * heads];
             estimate(self.cpu(), &buffers.rotated[..heads * dim], dim, summaries, out);
         }
-        buffers.estimates.end_row(heads, self.pass.config.attention_soft_cap);
+        buffers.estimates.end_row(heads, self.pass.config.scales.score_cap);
     }
 }
