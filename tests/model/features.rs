@@ -482,6 +482,20 @@ fn gemma4_experts() {
 }
 
 #[test]
+fn gemma3() {
+    let without = family("gemma3");
+    without("its window", &|t| t.window = None);
+    without("layers that have none", &|t| t.window = Some((10, 1 << 20)));
+    without("the limit of logits", &|t| t.soft_caps = None);
+    without("the scale of embeddings", &|t| t.architecture.scales.factors = Factors::None);
+    without("the norms of its heads", &|t| t.head_norms = false);
+    without("norms after attention and network", &|t| t.drop_post_norms());
+    without("its activation", &|t| {
+        t.architecture.network.inner = Inner::Gated(Activation::Silu);
+    });
+}
+
+#[test]
 fn gemma2() {
     let without = family("gemma2");
     without("its window", &|t| t.window = None);

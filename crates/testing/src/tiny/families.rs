@@ -31,7 +31,7 @@ macro_rules! on_every_family {
         $crate::on_families! {
             $($first)+:
             llama llama_experts laguna_elements glm4moe_air glm4_sections deepseek2_lite gemma4_experts smollm3
-            qwen2 qwen2vl qwen3 qwen3vl qwen3moe qwen3vlmoe phi3 phi2 starcoder2 gemma2 gemma4
+            qwen2 qwen2vl qwen3 qwen3vl qwen3moe qwen3vlmoe phi3 phi2 starcoder2 gemma2 gemma3 gemma4
             gpt_oss mistral3 olmo2 granite granitemoe granite_swa minicpm exaone4 glm4 glm4moe
             ernie4_5 ernie4_5_moe seed_oss hunyuan_dense hunyuan_moe arcee apertus command_r
             cohere2 cohere2moe muse_glimmer lfm2 lfm2moe deepseek2 granitehybrid falcon_h1
@@ -179,6 +179,12 @@ impl Tiny {
                     window: Some((10, 2)),
                     soft_caps: Some((1.5, 3.0)),
                     ..tied("gemma2")
+                },
+                Tiny {
+                    layers: 7,
+                    window: Some((10, 6)),
+                    soft_caps: Some((0.0, 3.0)),
+                    ..tied("gemma3")
                 },
                 Tiny { layer_input: 32, shared_kv: 3, narrower: 8, ..gemma4.clone() },
                 Tiny {
