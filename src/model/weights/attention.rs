@@ -139,6 +139,29 @@ impl<'a> Attention<'a> {
         }
     }
 
+    /// Returns attention without norms, sinks and gates.
+    pub(super) fn plain(
+        config: config::Attention,
+        layer: usize,
+        query_key_value: Linear<'a>,
+        output: Linear<'a>,
+    ) -> Self {
+        Attention {
+            config,
+            layer,
+            query_key_value,
+            latent: None,
+            gates: None,
+            query_norm: None,
+            key_norm: None,
+            value_norm: None,
+            norms_after_rotation: false,
+            row_norms: None,
+            sinks: None,
+            output,
+        }
+    }
+
     /// Reads the attention of a layer, from the tensors that `name` returns the names of.
     pub(super) fn load(
         reader: &TensorReader<'_, 'a>,
@@ -203,36 +226,29 @@ impl<'a> Attention<'a> {
                 all
             }
         };
-        let gate = name("attn_gate");
-        let gate_rows = match family.gates {
-            AttentionGates::None | AttentionGates::WithQueries => None,
-            AttentionGates::Apart(GateFunction::Sigmoid) => Some(heads),
-            // One for each element of the outputs, or for each head.
-            AttentionGates::Apart(GateFunction::Softplus) => {
-                let each = reader.rows(&gate).filter(|rows| *rows == heads);
-                Some(each.unwrap_or(config.heads))
-            }
-        };
-        if let Some(rows) = gate_rows {
+        let mut apart = None;
+        if let AttentionGates::Apart(function) = family.gates {
+            let gate = name("attn_gate");
+            let rows = match function {
+                GateFunction::Sigmoid => heads,
+                // One for each element of the outputs, or for each head.
+                GateFunction::Softplus => {
+                    let each = reader.rows(&gate).filter(|rows| *rows == heads);
+                    each.unwrap_or(config.heads)
+                }
+            };
             query_key_value.push(reader.linear(&gate, rows, embedding)?);
+            apart = Some((heads / rows, function));
         }
-        let gated = family.gates != AttentionGates::None;
-        let query_key_value =
-            Linear { bias_later: row_norms.is_none() && !gated, ..Linear::new(query_key_value) };
+        let bias_later = row_norms.is_none() && family.gates == AttentionGates::None;
+        let query_key_value = Linear { bias_later, ..Linear::new(query_key_value) };
         let column = query_key_value.segments.last().map_or(0, |last| last.column);
-        let gates = match family.gates {
-            AttentionGates::None => None,
-            AttentionGates::WithQueries => Some(Gates::WithQueries),
-            AttentionGates::Apart(function) => {
-                let outputs = heads / gate_rows.unwrap_or(heads);
-                Some(Gates::Apart { column, outputs, function })
-            }
+        let gates = match apart {
+            Some((outputs, function)) => Some(Gates::Apart { column, outputs, function }),
+            None => with_queries.then_some(Gates::WithQueries),
         };
+        let output = Linear::new([reader.linear(&name("attn_output"), embedding, heads)?]);
         Ok(Attention {
-            config,
-            layer,
-            query_key_value,
-            latent: None,
             gates,
             query_norm: head_norms[0],
             key_norm: head_norms[1],
@@ -240,7 +256,7 @@ impl<'a> Attention<'a> {
             norms_after_rotation: family.head_norms == HeadNorms::RotatedHeads,
             row_norms,
             sinks: sinks.transpose()?,
-            output: Linear::new([reader.linear(&name("attn_output"), embedding, heads)?]),
+            ..Attention::plain(config, layer, query_key_value, output)
         })
     }
 }

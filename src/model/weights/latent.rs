@@ -69,23 +69,13 @@ impl<'a> Latent<'a> {
         let stride = value_dim.next_multiple_of(Linear::BLOCK);
         let output = reader.linear(&name("attn_output"), embedding, config.output_width())?;
         Ok(Attention {
-            config,
-            layer,
-            query_key_value,
             latent: Some(Box::new(Latent {
                 input: Linear::new([first, latents]),
                 queries,
                 norm: reader.vector(&name("attn_kv_a_norm.weight"), rank)?,
                 values: Linear::of_heads(values, 0, stride),
             })),
-            gates: None,
-            query_norm: None,
-            key_norm: None,
-            value_norm: None,
-            norms_after_rotation: false,
-            row_norms: None,
-            sinks: None,
-            output: Linear::new([output]),
+            ..Attention::plain(config, layer, query_key_value, Linear::new([output]))
         })
     }
 }
