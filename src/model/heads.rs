@@ -83,7 +83,7 @@ impl Heads<'_> {
 
     /// Brings a head of queries or keys from the file's order to halves order.
     fn reorder(&self, x: &mut [f32]) {
-        if self.pass.config.architecture.positions.pairing == Pairing::Adjacent {
+        if self.attention.pairing == Pairing::Adjacent {
             to_halves(&mut x[..self.attention.config.n_rot]);
         }
     }

@@ -1,7 +1,7 @@
 //! The weights of attention.
 
 use super::{Latent, Linear, Norm, NormWeights, Segment, TensorReader};
-use crate::model::{Config, Error, config};
+use crate::model::{Config, Error, Pairing, config};
 
 /// The attention of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +73,8 @@ pub struct Attention<'a> {
     /// gates, or they are the last segment. With a latent, the products of queries with `attn_k_b`: elements that do not rotate to the
     /// latent's, in a row that also has what rotates, and keys.
     pub query_key_value: Linear<'a>, // embedding -> heads (twice if gated), kv_heads, kv_heads
+    /// The elements of a head of queries or keys that rotate together.
+    pub pairing: Pairing,
     pub latent: Option<Box<Latent<'a>>>,
     /// The gates of the outputs, if they have any.
     pub gates: Option<Gates>,
@@ -141,6 +143,7 @@ impl<'a> Attention<'a> {
 
     /// Returns attention without norms, sinks and gates.
     pub(super) fn plain(
+        model: &Config,
         config: config::Attention,
         layer: usize,
         query_key_value: Linear<'a>,
@@ -150,6 +153,7 @@ impl<'a> Attention<'a> {
             config,
             layer,
             query_key_value,
+            pairing: model.architecture.positions.pairing,
             latent: None,
             gates: None,
             query_norm: None,
@@ -173,7 +177,7 @@ impl<'a> Attention<'a> {
         let (family, embedding, head_dim) =
             (&model.architecture.attention, model.embedding, config.head_dim);
         if let Some(dims) = config.latent {
-            return Latent::load(reader, embedding, config, dims, layer, name);
+            return Latent::load(reader, model, config, dims, layer, name);
         }
         let (heads, kv_heads) = (config.query_width(), config.kv_heads * head_dim);
         // Most families always or never have these norms: a missing or superfluous one is an error.
@@ -256,7 +260,7 @@ impl<'a> Attention<'a> {
             norms_after_rotation: family.head_norms == HeadNorms::RotatedHeads,
             row_norms,
             sinks: sinks.transpose()?,
-            ..Attention::plain(config, layer, query_key_value, output)
+            ..Attention::plain(model, config, layer, query_key_value, output)
         })
     }
 }

@@ -38,12 +38,13 @@ impl<'a> Latent<'a> {
     /// tensor for it.
     pub(super) fn load(
         reader: &TensorReader<'_, 'a>,
-        embedding: usize,
+        model: &Config,
         config: config::Attention,
         dims: Dimensions,
         layer: usize,
         name: &dyn Fn(&str) -> String,
     ) -> Result<Attention<'a>, Error> {
+        let embedding = model.embedding;
         let config::Attention { heads, head_dim, n_rot, .. } = config;
         let Dimensions { unrotated, value_dim, .. } = dims;
         let (rank, queries) = (config.value_dim(), heads * (unrotated + n_rot));
@@ -75,7 +76,7 @@ impl<'a> Latent<'a> {
                 norm: reader.vector(&name("attn_kv_a_norm.weight"), rank)?,
                 values: Linear::of_heads(values, 0, stride),
             })),
-            ..Attention::plain(config, layer, query_key_value, Linear::new([output]))
+            ..Attention::plain(model, config, layer, query_key_value, Linear::new([output]))
         })
     }
 }
