@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use crate::builder::{ARRAY, BOOL, Builder, F32, I32, STRING, U32, array, string, strings};
+use crate::{
+    builder::{ARRAY, BOOL, Builder, F32, I32, STRING, U32, array, string, strings},
+    tiny::{Recurrent, Tiny, family},
+};
 
 const VOCABULARY: u64 = 40;
 const EMBEDDING: u64 = 64;
@@ -152,108 +155,46 @@ pub fn tiny_agent(seed: u32) -> NamedTempFile {
 /// A Gemma 4 model with a layer with a window and one without, and its assistant.
 #[allow(dead_code, reason = "for the tests of the command line")]
 pub fn tiny_assisted() -> [NamedTempFile; 2] {
-    [("gemma4", EMBEDDING), ("gemma4-assistant", 32)].map(|(a, e)| {
-        let assists = a != "gemma4";
-        let mut b = Builder::new().key("general.architecture", STRING, string(a));
-        for (key, number) in [
-            ("context_length", 256),
-            ("embedding_length", e),
-            ("embedding_length_out", EMBEDDING),
-            ("block_count", 2),
-            ("feed_forward_length", FEED_FORWARD),
-            ("attention.head_count", HEADS),
-            ("attention.head_count_kv", 1),
-            ("attention.key_length", HEAD_DIM),
-            ("attention.value_length", HEAD_DIM),
-            ("attention.sliding_window", 8),
-        ] {
-            b = b.key(format!("{a}.{key}"), U32, (number as u32).to_le_bytes());
-        }
-        b = b.key(format!("{a}.attention.layer_norm_rms_epsilon"), F32, 1e-5f32.to_le_bytes());
-        let windows = array(BOOL, 2, [[1u8], [0]]);
-        b = b.key(format!("{a}.attention.sliding_window_pattern"), ARRAY, windows);
-        let mut tensors = vec![
-            ("token_embd.weight".to_string(), vec![e, VOCABULARY]),
-            ("output_norm.weight".to_string(), vec![e]),
-        ];
-        if assists {
-            tensors.push(("nextn.pre_projection.weight".to_string(), vec![2 * EMBEDDING, e]));
-            tensors.push(("nextn.post_projection.weight".to_string(), vec![e, EMBEDDING]));
-        }
-        for layer in 0..2 {
-            let (f, heads) = (FEED_FORWARD, HEADS * HEAD_DIM);
-            for (name, dims) in [
-                ("attn_q", vec![e, heads]),
-                ("attn_k", vec![e, HEAD_DIM]),
-                ("attn_v", vec![e, HEAD_DIM]),
-                ("attn_q_norm", vec![HEAD_DIM]),
-                ("attn_k_norm", vec![HEAD_DIM]),
-                ("attn_output", vec![heads, e]),
-                ("ffn_gate", vec![e, f]),
-                ("ffn_up", vec![e, f]),
-                ("ffn_down", vec![f, e]),
-                ("attn_norm", vec![e]),
-                ("ffn_norm", vec![e]),
-                ("post_attention_norm", vec![e]),
-                ("post_ffw_norm", vec![e]),
-            ] {
-                if !assists || !name.starts_with("attn_k") && name != "attn_v" {
-                    tensors.push((format!("blk.{layer}.{name}.weight"), dims));
-                }
-            }
-        }
-        with_tokenizer(with_weights(b, tensors, 1, 8.0, |_| true), true, &[]).file()
-    })
+    let gemma4 = Tiny { window: Some((8, 2)), ..of_family("gemma4") };
+    let assistant = Tiny { layers: 2, embedding: 32, feed_forward: 96, ..gemma4.assistant() };
+    [gemma4, assistant].map(|tiny| file(&tiny))
 }
 
 /// A model of Qwen 3.5 with one layer that attends, and one that predicts further tokens.
 #[allow(dead_code, reason = "for the tests of the command line")]
 pub fn tiny_predicting() -> NamedTempFile {
-    let mut b = Builder::new().key("general.architecture", STRING, string("qwen35"));
-    for (key, number) in [
-        ("context_length", 256),
-        ("embedding_length", EMBEDDING),
-        ("block_count", 2),
-        ("nextn_predict_layers", 1),
-        ("full_attention_interval", 1),
-        ("feed_forward_length", FEED_FORWARD),
-        ("attention.head_count", HEADS),
-        ("attention.head_count_kv", 1),
-        ("ssm.conv_kernel", 4),
-        ("ssm.inner_size", 32),
-        ("ssm.state_size", 16),
-        ("ssm.time_step_rank", 2),
-        ("ssm.group_count", 2),
-    ] {
-        b = b.key(format!("qwen35.{key}"), U32, (number as u32).to_le_bytes());
+    let delta = Recurrent::Delta { key_heads: 2, value_heads: 2, dim: 16, taps: 4 };
+    let layers = Tiny { layers: 1, recurrent: Some(delta), predicts: true, ..of_family("qwen35") };
+    file(&layers)
+}
+
+/// Returns a model of a family with the sizes of [`tiny`].
+fn of_family(name: &str) -> Tiny {
+    Tiny {
+        architecture: family(name),
+        vocabulary: VOCABULARY as usize,
+        context: 256,
+        embedding: EMBEDDING as usize,
+        feed_forward: FEED_FORWARD as usize,
+        heads: HEADS as usize,
+        kv_heads: 1,
+        head_dim: HEAD_DIM as usize,
+        n_rot: HEAD_DIM as usize,
+        base: 10000.0,
+        biases: &[],
+        tied: true,
+        ..Tiny::llama()
     }
-    b = b.key("qwen35.attention.layer_norm_rms_epsilon", F32, 1e-5f32.to_le_bytes());
-    let (e, f, heads) = (EMBEDDING, FEED_FORWARD, HEADS * HEAD_DIM);
-    let mut tensors = vec![
-        ("token_embd.weight".to_string(), vec![e, VOCABULARY]),
-        ("output_norm.weight".to_string(), vec![e]),
-        ("blk.1.nextn.eh_proj.weight".to_string(), vec![2 * e, e]),
-        ("blk.1.nextn.enorm.weight".to_string(), vec![e]),
-        ("blk.1.nextn.hnorm.weight".to_string(), vec![e]),
-    ];
-    for layer in 0..2 {
-        for (name, dims) in [
-            ("attn_q", vec![e, 2 * heads]),
-            ("attn_k", vec![e, HEAD_DIM]),
-            ("attn_v", vec![e, HEAD_DIM]),
-            ("attn_q_norm", vec![HEAD_DIM]),
-            ("attn_k_norm", vec![HEAD_DIM]),
-            ("attn_output", vec![heads, e]),
-            ("ffn_gate", vec![e, f]),
-            ("ffn_up", vec![e, f]),
-            ("ffn_down", vec![f, e]),
-            ("attn_norm", vec![e]),
-            ("post_attention_norm", vec![e]),
-        ] {
-            tensors.push((format!("blk.{layer}.{name}.weight"), dims));
-        }
-    }
-    with_tokenizer(with_weights(b, tensors, 1, 8.0, |_| true), true, &[]).file()
+}
+
+/// Returns the file of a model with the tokenizer and the weights of [`tiny_reader`].
+fn file(tiny: &Tiny) -> NamedTempFile {
+    let tensors = tiny.tensors().into_iter().map(|(name, shape)| {
+        let dims = shape.iter().rev().map(|&n| n as u64).collect();
+        (name, dims)
+    });
+    let model = with_weights(tiny.metadata(), tensors.collect(), 1, 8.0, |_| true);
+    with_tokenizer(model, true, &[]).file()
 }
 
 /// A LoRA adapter of rank 4 for the last matrix of either model.

@@ -52,7 +52,7 @@ impl Keys {
 
 impl Tiny {
     /// Returns a file with the metadata and without tensors.
-    pub(super) fn metadata(&self) -> Builder {
+    pub(crate) fn metadata(&self) -> Builder {
         let family = self.architecture.name;
         let file = Builder::new().key("general.architecture", STRING, string(family));
         let mut keys = Keys { file, family };
