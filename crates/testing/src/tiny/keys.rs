@@ -66,14 +66,14 @@ impl Tiny {
         if !self.architecture.causal {
             keys.flag("attention.causal", false);
         }
-        self.norms_and_scales(&mut keys);
-        self.heads(&mut keys);
-        self.layers_of_windows(&mut keys);
-        self.recurrence(&mut keys);
-        self.networks(&mut keys);
-        self.experts(&mut keys);
-        self.further_tokens(&mut keys);
-        self.scaling(&mut keys);
+        self.add_norms_and_scales(&mut keys);
+        self.add_heads(&mut keys);
+        self.add_layers_of_windows(&mut keys);
+        self.add_recurrence(&mut keys);
+        self.add_networks(&mut keys);
+        self.add_experts(&mut keys);
+        self.add_further_tokens(&mut keys);
+        self.add_scaling(&mut keys);
         let mut file = keys.file;
         if self.terms()[0] {
             file = file.key("tokenizer.ggml.token_type_count", U32, 2u32.to_le_bytes());
@@ -84,7 +84,7 @@ impl Tiny {
         file
     }
 
-    fn norms_and_scales(&self, keys: &mut Keys) {
+    fn add_norms_and_scales(&self, keys: &mut Keys) {
         // Files of Nemotron-H name it as if norms subtracted the mean.
         let alone = self.architecture.recurrent == model::Recurrent::Mamba2Alone;
         let rms = match self.architecture.norms.kind {
@@ -111,7 +111,7 @@ impl Tiny {
     }
 
     /// Adds the numbers and the lengths of heads.
-    fn heads(&self, keys: &mut Keys) {
+    fn add_heads(&self, keys: &mut Keys) {
         if self.shared_kv > 0 {
             keys.number("attention.shared_kv_layers", self.shared_kv);
         }
@@ -164,7 +164,7 @@ impl Tiny {
     }
 
     /// Adds which layers have a window, and which ones rotate.
-    fn layers_of_windows(&self, keys: &mut Keys) {
+    fn add_layers_of_windows(&self, keys: &mut Keys) {
         let positions = self.architecture.positions;
         if let Some((window, period)) = self.window {
             const PATTERN: &str = "attention.sliding_window_pattern";
@@ -194,7 +194,7 @@ impl Tiny {
         }
     }
 
-    fn recurrence(&self, keys: &mut Keys) {
+    fn add_recurrence(&self, keys: &mut Keys) {
         let (taps, inner, state, heads, groups) = match self.recurrent {
             None => return,
             Some(Recurrent::ShortConvolution { taps }) => {
@@ -217,7 +217,7 @@ impl Tiny {
         ]);
     }
 
-    fn networks(&self, keys: &mut Keys) {
+    fn add_networks(&self, keys: &mut Keys) {
         const WIDTH: &str = "feed_forward_length";
         let width = |layer| match self.has_network(layer) {
             true => self.layer_feed_forward(layer),
@@ -241,7 +241,7 @@ impl Tiny {
         }
     }
 
-    fn experts(&self, keys: &mut Keys) {
+    fn add_experts(&self, keys: &mut Keys) {
         if let Some((count, used)) = self.experts {
             keys.numbers([
                 ("expert_count", count),
@@ -274,7 +274,7 @@ impl Tiny {
     }
 
     /// Adds what a model needs that drafts, and an assistant.
-    fn further_tokens(&self, keys: &mut Keys) {
+    fn add_further_tokens(&self, keys: &mut Keys) {
         if self.predicts {
             keys.number("nextn_predict_layers", 1);
         }
@@ -288,7 +288,7 @@ impl Tiny {
     }
 
     /// Adds what scales RoPE.
-    fn scaling(&self, keys: &mut Keys) {
+    fn add_scaling(&self, keys: &mut Keys) {
         if self.architecture.rope.alpha_in_base {
             keys.float("rope.scaling.alpha", ALPHA_OF_BASE);
         }
