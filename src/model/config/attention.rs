@@ -2,7 +2,7 @@
 
 use super::{
     DIMENSION_MAX, GROUP_MAX, HEAD_DIM_MAX, Latent, Recurrence, feed_forward::NETWORK, keys::Keys,
-    positions, recurrence::Recurrent, scales,
+    positions, recurrence::Recurrent,
 };
 use crate::model::{Architecture, Error};
 
@@ -118,6 +118,7 @@ pub fn read(
             _ => (Rotation::Global, n_rot),
         };
         check_heads(keys, layer, [heads, kv_heads, head_dim, value_dim, n_rot])?;
+        let by_family = architecture.scales.scores.of(layers, embedding, heads, head_dim);
         Ok(Some(Attention {
             heads,
             kv_heads,
@@ -126,9 +127,7 @@ pub fn read(
             window,
             ahead: 0,
             rotation,
-            scale: scale.unwrap_or_else(|| {
-                scales::of_scores(architecture, [embedding, layers], [heads, head_dim])
-            }),
+            scale: scale.unwrap_or(by_family),
             shared_with: None,
             latent: None,
         }))

@@ -42,6 +42,20 @@ pub enum ScoreFactor {
     One,
 }
 
+impl ScoreFactor {
+    /// Returns the factor in a model with `layers` layers, for heads of `head_dim` elements.
+    pub fn of(self, layers: usize, embedding: usize, heads: usize, head_dim: usize) -> f32 {
+        let n = match self {
+            ScoreFactor::ByEmbedding(all) if all == layers && heads <= embedding => {
+                embedding / heads
+            }
+            ScoreFactor::ByHead | ScoreFactor::ByEmbedding(_) => head_dim,
+            ScoreFactor::One => 1,
+        };
+        1.0 / (n as f32).sqrt()
+    }
+}
+
 impl ScaleFamily {
     /// No factors and no limits.
     pub const PLAIN: Self =
@@ -97,21 +111,4 @@ pub fn read(
     let score_cap = soft_cap(0, "attn_logit_softcapping")?;
     let logit_cap = soft_cap(1, "final_logit_softcapping")?;
     Ok(Scales { embedding, residual, logits, score_cap, logit_cap })
-}
-
-/// Returns the factor of the scores of a layer with `heads` heads of `head_dim` elements, if the file
-/// does not set it.
-pub fn of_scores(
-    architecture: &Architecture,
-    [embedding, layers]: [usize; 2],
-    [heads, head_dim]: [usize; 2],
-) -> f32 {
-    let n = match architecture.scales.scores {
-        ScoreFactor::ByEmbedding(count) if count == layers && heads <= embedding => {
-            embedding / heads
-        }
-        ScoreFactor::ByHead | ScoreFactor::ByEmbedding(_) => head_dim,
-        ScoreFactor::One => 1,
-    };
-    1.0 / (n as f32).sqrt()
 }
