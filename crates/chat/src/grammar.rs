@@ -254,7 +254,7 @@ impl<'c> Lark<'c> {
         self.rule("answer", &body);
     }
 
-    /// Returns the calls without markers: see [`WholeAnswer`](super::format::WholeAnswer). Like a
+    /// Returns the calls without markers: see [`WholeAnswer`](super::format::json_call::WholeAnswer). Like a
     /// marker, their start is lazy. If the terminal `text` follows, the call was text.
     fn whole_answers(&mut self, text: &str, tools: &Tools) -> String {
         let mut answers = Vec::new();

@@ -213,7 +213,7 @@ fn written(dialect: &dyn Dialect, messages: &[Message]) -> Result<Vec<Message>, 
     messages.iter().map(written).collect()
 }
 
-/// Returns the source of a built-in template: see [`names`].
+/// Returns the source of a built-in template: see [`names`](super::names).
 ///
 /// # Errors
 /// If no built-in template has the name.
