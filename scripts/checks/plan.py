@@ -48,7 +48,7 @@ def quick(sections):
 
 def portable(sections):
     """The tests that run on every system. Tests of the server as a program and of terminals are for Unix."""
-    kernels = " ".join(f"-p rope-cpu-{name}" for name in ("kernels", "json", "chat", "constraint"))
+    kernels = " ".join(f"-p rope-cpu-{name}" for name in ("kernels", "json", "lab", "chat", "constraint"))
     one = "cargo test --profile checked --locked"
     tests = f"""
         {one} {kernels} -- $(scripts/lacking-isas | sed 's/^/--skip /')
