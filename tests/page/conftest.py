@@ -137,6 +137,18 @@ class Chat:
         expect(self.page.locator("#model")).to_have_attribute("data-state", "ready")
         return self
 
+    def kept(self):
+        """Waits until the browser has kept what was changed: a later transaction waits for earlier ones."""
+        self.page.evaluate("""() => new Promise((done) => {
+            const request = indexedDB.open('rope-cpu');
+            request.onsuccess = () => {
+                const transaction = request.result.transaction('conversations', 'readwrite');
+                transaction.objectStore('conversations').count();
+                transaction.oncomplete = () => (request.result.close(), done());
+            };
+        })""")
+        return self
+
     def send(self, text):
         """Sends a message, which may be counted first, or lets it wait for the present answer."""
         self.field.fill(text)

@@ -57,6 +57,7 @@ def test_a_long_document_is_read_once(serve, visit):
 
     # The page is loaded anew: the conversation is there, and goes on from the cache.
     texts = chat.answers.locator(".body").all_inner_texts()
+    chat.kept()
     page.reload()
     chat.ready()
     expect(chat.answers).to_have_count(3)
