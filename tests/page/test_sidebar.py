@@ -57,6 +57,7 @@ def test_a_conversation_is_deleted_from_the_list(serve, visit):
     page.get_by_role("button", name="Delete “Third?”").click()
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(page.locator(".message")).to_have_count(0)
+    chat.kept()
     page.reload()
     expect(rows).to_have_text(["First?"])
 
@@ -87,6 +88,7 @@ def test_each_conversation_has_an_address(serve, visit):
     other.faults = []
     for address, text in [(first, "First?"), (second, "Second?")]:
         other.goto(address)
+        Chat(other).kept()
         other.reload()
         expect(other.locator(".message.user .body")).to_have_text(text)
     # The link to the message leaves the conversation alone.
