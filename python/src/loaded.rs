@@ -38,7 +38,7 @@ pub struct Loaded {
     state: Mutex<State>,
 }
 
-/// What has the memory of the context, with the process of its threads.
+/// The user of the context's memory, with the process of its threads.
 enum State {
     /// Nothing yet.
     New,
@@ -69,7 +69,7 @@ pub struct Borrowed {
 }
 
 impl Loaded {
-    /// Returns a model of which nothing runs yet, with its memory reserved.
+    /// Reserves the memory of a planned model. Its threads start with the first call.
     pub fn new(model: Model, plan: Plan, settings: Settings, scheduling: Scheduling) -> Self {
         let reserved = plan.reserve(&model);
         let (vocabulary, state) = (OnceLock::new(), Mutex::new(State::New));

@@ -214,7 +214,7 @@ impl<'t> Scheduler<'t> {
             Some(pooling) => self.engine.model().require_pooling(pooling)?,
             None => self.engine.model().config().require_logits()?,
         }
-        // A context that shifts evicts the oldest tokens of a long prompt, like those of a long answer.
+        // A context that shifts accepts a long prompt: it evicts the oldest tokens.
         if tokens > context && !self.engine.rope().plan().shifts {
             return Err(generate::Error::PromptTooLong { tokens, context }.into());
         }
