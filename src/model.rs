@@ -106,6 +106,7 @@ pub(crate) const LAYER_EMBEDDINGS: &str = "per_layer_token_embd.weight";
 pub struct Model {
     loaded: Arc<Loaded>,
     tokenizer: Arc<OnceLock<LoadedTokenizer>>,
+    fingerprint: Arc<OnceLock<u128>>,
 }
 
 impl Model {
@@ -119,7 +120,7 @@ impl Model {
     }
 
     fn new(loaded: Loaded) -> Self {
-        Model { loaded: Arc::new(loaded), tokenizer: Arc::default() }
+        Model { loaded: Arc::new(loaded), tokenizer: Arc::default(), fingerprint: Arc::default() }
     }
 
     /// Returns the path of the file; of a split model, the first file.

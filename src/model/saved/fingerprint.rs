@@ -12,8 +12,13 @@ impl Model {
     /// the configuration, all bytes of all tensors, and the adapters with the scales that the model was
     /// opened with. A file of a sequence with other scales has another fingerprint.
     ///
-    /// The whole model is read, at the speed of memory, or of the disk if it is not in memory yet.
+    /// The first call reads the whole model, at the speed of memory, or of the disk if it is not in
+    /// memory yet.
     pub fn fingerprint(&self) -> u128 {
+        *self.fingerprint.get_or_init(|| self.compute_fingerprint())
+    }
+
+    fn compute_fingerprint(&self) -> u128 {
         let mut hash = XxHash3_128::new();
         add(&mut hash, format!("{:?}", self.config()).as_bytes());
         add_tensors(&mut hash, self.gguf().tensors());
