@@ -157,12 +157,6 @@ impl Sampler {
         self.stages.iter_mut().for_each(|stage| stage.accept(token));
     }
 
-    /// Removes all tokens, to start a new text. Keeps the state of the random numbers.
-    pub fn forget(&mut self) {
-        self.stages.iter_mut().for_each(|stage| stage.forget());
-        self.mirostat.iter_mut().for_each(Mirostat::forget);
-    }
-
     /// Draws the next token; `logits` has one value for each token of the vocabulary.
     ///
     /// # Errors

@@ -185,10 +185,6 @@ impl Stage for Dry {
         self.recent.push_front(token);
     }
 
-    fn forget(&mut self) {
-        self.recent.clear();
-    }
-
     fn only_adjusts_logits(&self) -> bool {
         true
     }

@@ -78,11 +78,6 @@ impl Mirostat {
         })
     }
 
-    /// Resets the bound to its initial value.
-    pub fn forget(&mut self) {
-        self.bound = 2.0 * self.target;
-    }
-
     /// Drops the candidates that are too unlikely; `vocabulary` is the number of tokens.
     pub fn truncate(&self, candidates: &mut Candidates, vocabulary: usize) {
         candidates.softmax();

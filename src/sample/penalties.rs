@@ -108,11 +108,6 @@ impl Stage for Penalties {
         *self.counts.entry(token).or_default() += 1;
     }
 
-    fn forget(&mut self) {
-        self.recent.clear();
-        self.counts.clear();
-    }
-
     fn only_adjusts_logits(&self) -> bool {
         true
     }

@@ -43,9 +43,6 @@ pub(super) trait Stage: fmt::Debug + Send + Sync {
     /// Adds a token to the text.
     fn accept(&mut self, _token: Token) {}
 
-    /// Removes all tokens of the text.
-    fn forget(&mut self) {}
-
     /// Returns whether the stage only changes the logits of tokens.
     fn only_adjusts_logits(&self) -> bool {
         false

@@ -199,14 +199,3 @@ fn large_vocabularies_keep_what_a_full_sort_would() {
         assert!(before < f64::from(top_p) * (1.0 + slack), "top-p {top_p}: {before}");
     }
 }
-
-#[test]
-fn a_sampler_that_forgets_penalizes_nothing() {
-    let settings = neutral().with(&penalties::FREQUENCY, 1.0).with(&penalties::PRESENCE, 1.0);
-    let mut sampler = Sampler::new(settings).unwrap();
-    let fresh = distribution(&mut sampler, &logits(&FOUR));
-    [1, 1, 3].into_iter().for_each(|token| sampler.accept(token));
-    assert_ne!(distribution(&mut sampler, &logits(&FOUR)), fresh);
-    sampler.forget();
-    assert_eq!(distribution(&mut sampler, &logits(&FOUR)), fresh);
-}
