@@ -116,17 +116,12 @@ fn warn_of_settings(plan: &Plan) {
 
 impl From<runtime::Error> for Error {
     fn from(error: runtime::Error) -> Self {
-        match too_large(&error) {
-            true => Error::failed(format_args!("{error} To try anyway: --no-memory-check")),
-            false => Error::usage(error),
+        match error {
+            error if error.is_too_large() => {
+                Error::failed(format_args!("{error} To try anyway: --no-memory-check"))
+            }
+            error if error.is_failure() => Error::failed(error),
+            error => Error::usage(error),
         }
-    }
-}
-
-fn too_large(error: &runtime::Error) -> bool {
-    match error {
-        runtime::Error::TooLarge(_) => true,
-        runtime::Error::Draft { error, .. } => too_large(error),
-        _ => false,
     }
 }

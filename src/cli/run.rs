@@ -164,7 +164,6 @@ pub fn run(args: &Args) -> Result<(), Error> {
         runtime::Error::Model(e @ model::Error::Keep { .. }) => {
             Error::usage(format_args!("--context-shift: {e}"))
         }
-        runtime::Error::Model(e) => Error::failed(e),
         e => e.into(),
     })?;
     let prompt_cache = PromptCache::new(typed, || model.fingerprint());

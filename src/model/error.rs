@@ -166,6 +166,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns whether the system lacks memory or threads. Other errors are in the file, or in the
+    /// settings.
+    pub fn is_failure(&self) -> bool {
+        match self {
+            Error::In { source, .. } => source.is_failure(),
+            Error::Memory(_) | Error::Threads(_) => true,
+            _ => false,
+        }
+    }
+
     /// Wraps the error with the path of the file that it was found in.
     pub(super) fn of(self, path: &Path) -> Self {
         Error::In { path: path.into(), source: Box::new(self) }

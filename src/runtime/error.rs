@@ -68,3 +68,25 @@ pub enum Error {
         error: Box<Error>,
     },
 }
+
+impl Error {
+    /// Returns whether the system lacks memory or threads. Other errors are in the model file, or in
+    /// the settings.
+    pub fn is_failure(&self) -> bool {
+        match self {
+            Error::TooLarge(_) | Error::Thread(_) => true,
+            Error::Model(error) => error.is_failure(),
+            Error::Draft { error, .. } => error.is_failure(),
+            _ => false,
+        }
+    }
+
+    /// Returns whether the run, or its draft model, needs more memory than is available.
+    pub fn is_too_large(&self) -> bool {
+        match self {
+            Error::TooLarge(_) => true,
+            Error::Draft { error, .. } => error.is_too_large(),
+            _ => false,
+        }
+    }
+}
