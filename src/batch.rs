@@ -61,5 +61,5 @@ pub use moves::LEAST as MOVED_LEAST;
 pub use request::{Generated, Outcome, Reading, Reply, Request, Scales, Update, Wanted};
 pub use scheduler::{Options, Scheduler};
 pub use status::{SlotState, State, Status};
-pub(crate) use updates::Collected;
-pub use updates::{Answered, Updates};
+pub(crate) use updates::Heard;
+pub use updates::{Answered, Collected, Updates};

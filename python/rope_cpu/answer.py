@@ -64,7 +64,7 @@ class Answer(str):
     end: str
     finish_reason: str
     stop: str | None
-    seed: int | None
+    seed: int
     usage: Usage
 
     def __new__(cls, outcome: _native.Outcome, text: str | None = None) -> Self:

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use pyo3::prelude::*;
 use rope_cpu::{
     Token,
-    batch::{self, Options, Scheduler, Update},
+    batch::{self, Collected, Options, Scheduler},
     generate::Limits,
     sample::Settings,
 };
@@ -60,30 +60,20 @@ impl Model {
             scheduler.submit(request, move |update| drop(sender.send((index, update))));
         }
 
-        let mut answers = vec![(String::new(), Vec::new(), None); count];
+        let mut answers: Vec<_> = (0..count).map(|_| Collected::default()).collect();
         let mut outcomes = vec![None; count];
         let mut done = 0;
         while !scheduler.is_idle() {
             py.detach(|| scheduler.step());
             py.check_signals()?;
             for (index, update) in updates.try_iter() {
-                let (text, tokens, seed) = &mut answers[index];
-                match update {
-                    Update::Started { seed: of_answer } => *seed = Some(of_answer),
-                    Update::Generated(piece) => {
-                        *text += &piece.text;
-                        tokens.extend(piece.token);
-                    }
-                    Update::Ended(batch::Outcome { end, timings, .. }) => {
-                        let (text, tokens) = (std::mem::take(text), std::mem::take(tokens));
-                        outcomes[index] = Some(Outcome::new(text, tokens, &end, &timings, *seed));
-                        done += 1;
-                        if let Some(progress) = &progress {
-                            progress.call1(py, (done, count))?;
-                        }
-                    }
-                    Update::Failed(error) => return Err(of_prompt(py, index, &of_batch(error))),
-                    _ => {}
+                let answered = answers[index].add(update);
+                let answered = answered.map_err(|e| of_prompt(py, index, &of_batch(e)))?;
+                let Some(answered) = answered else { continue };
+                outcomes[index] = Some(Outcome::from(answered));
+                done += 1;
+                if let Some(progress) = &progress {
+                    progress.call1(py, (done, count))?;
                 }
             }
         }

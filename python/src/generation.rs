@@ -9,8 +9,8 @@ use std::{
 use pyo3::{prelude::*, sync::MutexExt};
 use rope_cpu::{
     Token,
-    batch::{self, Update, Updates},
-    generate::{End, Timings},
+    batch::{self, Answered, Collected, Update, Updates},
+    generate::End,
     runtime::Runtime,
 };
 
@@ -32,9 +32,7 @@ pub struct Stream {
 struct State {
     /// The updates, and the runtime that computes them; `None` once the answer has ended.
     answer: Option<(Updates, Arc<Runtime>)>,
-    text: String,
-    tokens: Vec<Token>,
-    seed: Option<u32>,
+    collected: Collected,
     outcome: Option<Outcome>,
 }
 
@@ -51,7 +49,7 @@ pub struct Outcome {
     /// The stop string that ended it.
     pub stop: Option<String>,
     /// The seed of its random numbers.
-    pub seed: Option<u32>,
+    pub seed: u32,
     /// Prompt tokens found in the cache.
     pub reused: usize,
     /// Prompt tokens processed.
@@ -64,18 +62,13 @@ pub struct Outcome {
     pub seconds: f64,
 }
 
-impl Outcome {
-    /// Returns the outcome of an answer.
-    pub fn new(
-        text: String,
-        tokens: Vec<Token>,
-        end: &End,
-        timings: &Timings,
-        seed: Option<u32>,
-    ) -> Self {
+impl From<Answered> for Outcome {
+    fn from(answered: Answered) -> Self {
+        let Answered { text, tokens, seed, outcome: batch::Outcome { end, timings, .. } } =
+            answered;
         let (end, stop) = match end {
             End::Model => ("model", None),
-            End::Stop(text) => ("stop", Some(text.clone())),
+            End::Stop(text) => ("stop", Some(text)),
             End::Complete => ("complete", None),
             End::TokensMax => ("max_tokens", None),
             End::ContextFull => ("context", None),
@@ -99,25 +92,18 @@ impl Outcome {
 impl State {
     /// Adds an update. Returns its text, if it has any.
     fn add(&mut self, update: Update) -> PyResult<Option<String>> {
-        match update {
-            Update::Started { seed } => self.seed = Some(seed),
-            Update::Generated(piece) => {
-                self.text += &piece.text;
-                self.tokens.extend(piece.token);
-                return Ok(Some(piece.text).filter(|text| !text.is_empty()));
-            }
-            Update::Ended(batch::Outcome { end, timings, .. }) => {
-                self.answer = None;
-                let (text, tokens) = (mem::take(&mut self.text), mem::take(&mut self.tokens));
-                self.outcome = Some(Outcome::new(text, tokens, &end, &timings, self.seed));
-            }
-            Update::Failed(error) => {
-                self.answer = None;
-                return Err(of_batch(error));
-            }
-            _ => {}
+        let text = match &update {
+            Update::Generated(piece) => Some(piece.text.clone()).filter(|text| !text.is_empty()),
+            _ => None,
+        };
+        let answered = self.collected.add(update);
+        if !matches!(answered, Ok(None)) {
+            self.answer = None;
         }
-        Ok(None)
+        if let Some(answered) = answered.map_err(of_batch)? {
+            self.outcome = Some(answered.into());
+        }
+        Ok(text)
     }
 
     /// Ends the answer, and waits until it has ended.
@@ -137,9 +123,8 @@ impl Stream {
     /// Starts an answer.
     pub fn start(runtime: Arc<Runtime>, request: batch::Request) -> PyResult<Self> {
         let updates = runtime.ask(request).map_err(of_batch)?;
-        let (text, tokens) = (String::new(), Vec::new());
-        let state =
-            State { answer: Some((updates, runtime)), text, tokens, seed: None, outcome: None };
+        let (answer, collected) = (Some((updates, runtime)), Collected::default());
+        let state = State { answer, collected, outcome: None };
         Ok(Stream { state: Mutex::new(state), process: Process::current() })
     }
 }

@@ -37,7 +37,7 @@ use super::{
     request::Job,
     slot::{Ended, Running, Slot},
     status::Place,
-    updates::Collected,
+    updates::Heard,
 };
 
 /// A prompt waits for another prompt in progress if that saves at least this many tokens.
@@ -335,10 +335,10 @@ impl<'t> Scheduler<'t> {
     ) -> Result<Answered, Error> {
         let (reply, updates) = Updates::channel();
         self.submit(request, reply);
-        let mut collected = Collected::new(on_update);
+        let mut heard = Heard::new(on_update);
         loop {
             while let Some(update) = updates.ready() {
-                if let Some(answered) = collected.add(update, &updates)? {
+                if let Some(answered) = heard.add(update, &updates)? {
                     return Ok(answered);
                 }
             }

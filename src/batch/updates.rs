@@ -124,56 +124,78 @@ pub struct Answered {
     pub outcome: Outcome,
 }
 
-/// Collects an answer from its updates.
-pub struct Collected<'u> {
-    on_update: &'u mut dyn FnMut(&Update) -> ControlFlow<()>,
+/// The part of an answer that its updates have brought.
+///
+/// ```
+/// use rope_cpu::batch::{Collected, Update};
+///
+/// let mut collected = Collected::default();
+/// let answered = collected.add(Update::Started { seed: 7 })?;
+/// assert!(answered.is_none()); // it has not ended
+/// # Ok::<(), rope_cpu::batch::Error>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Collected {
     text: String,
     tokens: Vec<Token>,
     seed: u32,
+}
+
+impl Collected {
+    /// Adds an update. Returns the answer once it has ended.
+    ///
+    /// # Errors
+    /// If the answer failed.
+    pub fn add(&mut self, update: Update) -> Result<Option<Answered>, Error> {
+        match update {
+            Update::Started { seed } => self.seed = seed,
+            Update::Generated(piece) => {
+                self.text += &piece.text;
+                self.tokens.extend(piece.token);
+            }
+            Update::Ended(outcome) => {
+                let Collected { text, tokens, seed } = take(self);
+                return Ok(Some(Answered { text, tokens, seed, outcome }));
+            }
+            Update::Failed(error) => return Err(error),
+            _ => {}
+        }
+        Ok(None)
+    }
+}
+
+/// An answer with a listener, which can end it.
+pub(crate) struct Heard<'u> {
+    on_update: &'u mut dyn FnMut(&Update) -> ControlFlow<()>,
+    collected: Collected,
     stopped: bool,
     /// Whether tokens followed after `on_update` ended the answer: the rest of a step with drafts.
     cut: bool,
 }
 
-impl<'u> Collected<'u> {
-    /// Creates an empty answer. `on_update` can end it.
+impl<'u> Heard<'u> {
+    /// Creates an empty answer.
     pub fn new(on_update: &'u mut dyn FnMut(&Update) -> ControlFlow<()>) -> Self {
-        let (text, tokens) = (String::new(), Vec::new());
-        Collected { on_update, text, tokens, seed: 0, stopped: false, cut: false }
+        Heard { on_update, collected: Collected::default(), stopped: false, cut: false }
     }
 
-    /// Adds an update, unless `on_update` has ended the answer, and returns the answer once it has
-    /// ended.
-    ///
-    /// # Errors
-    /// If the answer failed.
+    /// Adds an update, as [`Collected::add`] does. Tokens after the listener ended the answer are not
+    /// part of it.
     pub fn add(&mut self, update: Update, of: &Updates) -> Result<Option<Answered>, Error> {
-        if self.stopped {
-            self.cut |= matches!(update, Update::Generated(_));
-        } else {
-            match &update {
-                Update::Started { seed } => self.seed = *seed,
-                Update::Generated(piece) => {
-                    self.text += &piece.text;
-                    self.tokens.extend(piece.token);
-                }
-                _ => {}
-            }
-            self.stopped = (self.on_update)(&update).is_break();
-            if self.stopped {
-                of.close();
-            }
+        if self.stopped && matches!(update, Update::Generated(_)) {
+            self.cut = true;
+            return Ok(None);
         }
-        match update {
-            Update::Ended(mut outcome) => {
-                if self.cut {
-                    outcome.end = End::Caller;
-                }
-                let (text, tokens) = (take(&mut self.text), take(&mut self.tokens));
-                Ok(Some(Answered { text, tokens, seed: self.seed, outcome }))
-            }
-            Update::Failed(error) => Err(error),
-            _ => Ok(None),
+        if !self.stopped && (self.on_update)(&update).is_break() {
+            self.stopped = true;
+            of.close();
         }
+        let mut answered = self.collected.add(update)?;
+        if let Some(answered) = &mut answered
+            && self.cut
+        {
+            answered.outcome.end = End::Caller;
+        }
+        Ok(answered)
     }
 }

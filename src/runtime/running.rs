@@ -10,7 +10,7 @@ use std::{
 
 use super::{Error, Plan, Settings, memory::Reserved};
 use crate::{
-    batch::{self, Answered, Collected, Disk, Handle, Request, Scheduler, Update, Updates},
+    batch::{self, Answered, Disk, Handle, Heard, Request, Scheduler, Update, Updates},
     model::{Engine, Model},
     rope::Rope,
     tokenizer::Tokenizer,
@@ -209,10 +209,10 @@ impl Runtime {
         on_update: &mut dyn FnMut(&Update) -> ControlFlow<()>,
     ) -> Result<Answered, batch::Error> {
         let updates = self.ask(request)?;
-        let mut collected = Collected::new(on_update);
+        let mut heard = Heard::new(on_update);
         loop {
             let update = updates.next().ok_or(batch::Error::Stopped)?;
-            if let Some(answered) = collected.add(update, &updates)? {
+            if let Some(answered) = heard.add(update, &updates)? {
                 return Ok(answered);
             }
         }
