@@ -137,7 +137,7 @@ class Llama:
             n_ctx: The context in tokens; 0 as trained.
             n_ubatch: The maximum tokens of a prompt that are computed in one pass.
             n_threads: The number of threads. By default one per performance core.
-            seed: The seed of all answers without one of their own; None or -1 for random ones.
+            seed: The seed of all answers that are given none; None or -1 for random ones.
             rope_scaling_type: -1 as in the file, 0 none, 1 linear, 2 yarn, 3 longrope.
             rope_freq_base: The base of the frequencies; 0 as in the file.
             rope_freq_scale: The inverse of the factor that extends the context; 0 as in the file.
@@ -555,7 +555,7 @@ class Llama:
         return -1 if self.model.eos is None else self.model.eos
 
     def set_seed(self, seed: int) -> None:
-        """Sets the seed of answers without one of their own."""
+        """Sets the seed of answers that are given none."""
         self._seed = seed
 
     def close(self) -> None:

@@ -217,7 +217,7 @@ impl Chart {
         self.name_curves(&legend, &ends)
     }
 
-    /// Writes the name of each curve beside its end, with a line from there.
+    /// Writes the name of each curve next to its end, with a line from there.
     fn name_curves<'s>(&self, area: &Area<'s>, ends: &[(i32, i32)]) -> Result<(), Failure<'s>> {
         let ((left, top), (_, height)) = (area.get_base_pixel(), area.dim_in_pixel());
         let ends: Vec<_> = ends.iter().map(|(x, y)| (x - left, y - top)).collect();

@@ -31,7 +31,7 @@ pub struct Tiny {
     pub head_dim: usize,
     /// The heads, KV heads and head length of each layer, if they differ.
     pub shapes: &'static [[usize; 3]],
-    /// The elements of the input that each layer has beside the activations; 0 for none.
+    /// The elements of the input that each layer has in addition to the activations; 0 for none.
     pub layer_input: usize,
     /// Whether layers multiply their output.
     pub output_scales: bool,
@@ -74,7 +74,7 @@ pub struct Tiny {
     pub without: &'static str,
     /// Whether the file has one more layer, which predicts further tokens.
     pub predicts: bool,
-    /// Whether that layer has embeddings, an output norm and an output of its own.
+    /// Whether that layer has its own embeddings, output norm and output.
     pub predicts_alone: bool,
     /// The elements of the activations of the model that this one is an assistant of; 0 for none.
     pub assists: usize,
@@ -86,7 +86,7 @@ pub struct Tiny {
     pub experts_apart: bool,
     /// The number of first layers without experts, if the file has it.
     pub dense: Option<usize>,
-    /// The inner width of the network beside the experts; 0 for none.
+    /// The inner width of the network that runs in parallel with the experts; 0 for none.
     pub shared: usize,
     /// Whether this network has a gate.
     pub shared_gate: bool,
@@ -350,7 +350,7 @@ impl Tiny {
         }
     }
 
-    /// Returns whether experts compute a token beside the network, each with norms of its own.
+    /// Returns whether experts and the network compute a token in parallel, each with its own norms.
     pub fn beside(&self) -> bool {
         self.experts.is_some() && self.architecture.network.experts == Experts::Beside
     }
@@ -360,7 +360,7 @@ impl Tiny {
         self.sigmoid_gating || self.architecture.network.routing == RoutingKeys::AllOfSigmoids
     }
 
-    /// Returns whether attention is beside the recurrence, in all layers.
+    /// Returns whether all layers have attention in parallel with the recurrence.
     fn recurs_beside(&self) -> bool {
         self.architecture.recurrent == model::Recurrent::Mamba2Beside
     }
@@ -455,7 +455,7 @@ impl Tiny {
         if layer < own || layer >= self.layers { layer } else { (0..own).rfind(alike).unwrap() }
     }
 
-    /// Returns whether a layer has no keys of its own.
+    /// Returns whether a layer uses the keys of another one.
     fn lacks_keys(&self, layer: usize) -> bool {
         self.assists > 0 || self.source(layer) != layer
     }

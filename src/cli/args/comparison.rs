@@ -35,7 +35,7 @@ pub struct ComparisonArgs {
     pub output: Option<PathBuf>,
 }
 
-/// Describes `--ctx` beside `--lengths`.
+/// Describes `--ctx` in commands that have `--lengths`.
 pub fn single_length(context: Arg) -> Arg {
     let help = "A single length; see --lengths [--ctx-size]";
     context.help(help).long_help(help)

@@ -62,7 +62,7 @@ impl Computation<'_, '_> {
         log: &mut Log<Record>,
         progress: &mut Progress,
     ) -> Result<(), Error> {
-        // Each choice has some pages of its own, so the cache is not limited to one context.
+        // Choices do not share all pages, so the cache is not limited to one context.
         let mut engine = self.engine(self.run.plan.options())?;
         let mut base = engine.sequence();
         for &(task, number) in todo {

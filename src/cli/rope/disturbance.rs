@@ -193,7 +193,7 @@ fn pairs(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     }
     let names = views.iter().map(|view| &view.name[..]);
     let mut header: Vec<&str> = std::iter::once("pair").chain(names).collect();
-    // Of one method beside none and linear, the frequencies are shown as well.
+    // With one method besides none and linear, the frequencies are shown too.
     let ratios = views.last().filter(|_| args.methods.is_empty()).map(|view| &view.ratios);
     header.extend(ratios.map(|_| "times trained"));
     let right: Vec<usize> = (0..header.len()).collect();

@@ -1,4 +1,4 @@
-//! The layers of a model: attention, and what is beside it.
+//! The layers of a model: attention and the networks.
 
 use std::ops::Range;
 

@@ -34,7 +34,7 @@ impl Weights {
         name.map_or_else(|| x.to_vec(), |name| self.norm(tiny, name, x))
     }
 
-    /// Computes the norm of a head, which may have weights of its own.
+    /// Computes the norm of a head. Heads may have different weights.
     pub fn norm_of_head(&self, tiny: &Tiny, name: &str, head: usize, x: &[f64]) -> Vec<f64> {
         let center = x.iter().sum::<f64>() / x.len() as f64;
         let center = if tiny.centered() { center } else { 0.0 };
