@@ -20,6 +20,7 @@ mod drafts;
 mod error;
 mod json;
 mod memory;
+pub mod parameters;
 mod plan;
 mod running;
 

@@ -152,16 +152,20 @@ pub struct Parameter {
 }
 
 /// The kind of a setting's value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// A number.
     Number,
+    /// A number above the first and below the second.
+    Between(f64, f64),
     /// A whole number from the first to the second.
     Integer(i64, i64),
     /// A whole number that is not negative. The text describes the range: `from 1 to 1048576`.
     Whole(&'static str),
     /// One of these words.
     Word(&'static [&'static str]),
+    /// Some of these words, separated by commas.
+    Words(&'static [&'static str]),
     /// Yes or no.
     Switch,
     /// The path of a file.
@@ -173,10 +177,11 @@ impl Kind {
     fn has(self, value: &Value) -> bool {
         matches!(
             (self, value),
-            (Kind::Number, Value::Number(_))
+            (Kind::Number | Kind::Between(..), Value::Number(_))
                 | (Kind::Integer(..), Value::Integer(_))
                 | (Kind::Whole(_), Value::Whole(_))
                 | (Kind::Word(_), Value::Word(_))
+                | (Kind::Words(_), Value::Words(_))
                 | (Kind::Switch, Value::Switch(_))
                 | (Kind::Path, Value::Path(_))
         )
@@ -186,10 +191,12 @@ impl Kind {
     pub fn expected(self) -> String {
         match self {
             Kind::Number => "a number".into(),
+            Kind::Between(least, most) => format!("a number above {least} and below {most}"),
             Kind::Integer(least, i64::MAX) => format!("a whole number of at least {least}"),
             Kind::Integer(least, most) => format!("a whole number from {least} to {most}"),
             Kind::Whole(range) => format!("a whole number {range}"),
             Kind::Word(words) => format!("one of {}", words.join(", ")),
+            Kind::Words(words) => format!("some of {}, separated by commas", words.join(", ")),
             Kind::Switch => "on or off".into(),
             Kind::Path => "a path".into(),
         }
@@ -214,6 +221,17 @@ impl Parameter {
             default: None,
             rare: false,
         }
+    }
+
+    /// Creates the description of a number above `least` and below `most`.
+    pub const fn between(
+        name: &'static str,
+        value_name: &'static str,
+        least: f64,
+        most: f64,
+        summary: &'static str,
+    ) -> Self {
+        Parameter { kind: Kind::Between(least, most), ..Self::number(name, value_name, summary) }
     }
 
     /// Creates the description of a whole number in a range such as `from 1 to 1048576`.
@@ -245,6 +263,16 @@ impl Parameter {
         summary: &'static str,
     ) -> Self {
         Parameter { kind: Kind::Word(words), ..Self::number(name, value_name, summary) }
+    }
+
+    /// Creates the description of a list of words.
+    pub const fn words(
+        name: &'static str,
+        value_name: &'static str,
+        words: &'static [&'static str],
+        summary: &'static str,
+    ) -> Self {
+        Parameter { kind: Kind::Words(words), ..Self::number(name, value_name, summary) }
     }
 
     /// Creates the description of a switch.
@@ -298,11 +326,19 @@ impl Parameter {
     pub fn parse(&self, text: &str) -> Option<Value> {
         match self.kind {
             Kind::Number => text.parse().ok().map(Value::Number),
+            Kind::Between(least, most) => {
+                text.parse().ok().filter(|n| *n > least && *n < most).map(Value::Number)
+            }
             Kind::Integer(least, most) => {
                 text.parse().ok().filter(|n| (least..=most).contains(n)).map(Value::Integer)
             }
             Kind::Whole(_) => text.parse().ok().map(Value::Whole),
-            Kind::Word(words) => words.iter().find(|word| **word == text).map(|w| Value::Word(w)),
+            Kind::Word(words) => word_of(words, text).map(Value::Word),
+            Kind::Words(words) => text
+                .split(',')
+                .map(|text| word_of(words, text))
+                .collect::<Option<_>>()
+                .map(Value::Words),
             Kind::Switch => match text {
                 "on" => Some(Value::Switch(true)),
                 "off" => Some(Value::Switch(false)),
@@ -318,6 +354,10 @@ impl Parameter {
     }
 }
 
+fn word_of(words: &[&'static str], text: &str) -> Option<&'static str> {
+    words.iter().copied().find(|word| *word == text)
+}
+
 /// The value of a setting.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
@@ -329,6 +369,8 @@ pub enum Value {
     Whole(usize),
     /// A value of [`Kind::Word`].
     Word(&'static str),
+    /// A value of [`Kind::Words`].
+    Words(Vec<&'static str>),
     /// A value of [`Kind::Switch`].
     Switch(bool),
     /// A value of [`Kind::Path`].
@@ -391,6 +433,7 @@ impl fmt::Display for Value {
             Value::Integer(value) => write!(f, "{value}"),
             Value::Whole(value) => write!(f, "{value}"),
             Value::Word(value) => f.write_str(value),
+            Value::Words(value) => f.write_str(&value.join(",")),
             Value::Switch(value) => f.write_str(if *value { "on" } else { "off" }),
             Value::Path(value) => write!(f, "{}", value.display()),
         }
@@ -477,6 +520,18 @@ impl Values {
     pub fn whole(&self, parameter: &Parameter) -> Option<usize> {
         let Value::Whole(value) = self.get(parameter)? else { return None };
         Some(*value)
+    }
+
+    /// Returns the value of a whole number from a range; `None` if it was not given.
+    pub fn integer(&self, parameter: &Parameter) -> Option<i64> {
+        let Value::Integer(value) = self.get(parameter)? else { return None };
+        Some(*value)
+    }
+
+    /// Returns the words of a list; `None` if it was not given.
+    pub fn words(&self, parameter: &Parameter) -> Option<&[&'static str]> {
+        let Value::Words(value) = self.get(parameter)? else { return None };
+        Some(value)
     }
 
     /// Returns the word of a choice; `None` if it was not given.

@@ -1,4 +1,4 @@
-//! The settings of RoPE and the samplers in `python/rope_cpu/settings.py`, for type checkers and
+//! The settings of RoPE, runs and the samplers in `python/rope_cpu/settings.py`, for type checkers and
 //! editors. After a setting has changed, this command writes the file:
 //!
 //! ```text
@@ -8,7 +8,9 @@
 use std::{env, fmt::Write, fs};
 
 use rope_cpu::{
-    rope, sample,
+    rope,
+    runtime::parameters,
+    sample,
     settings::{Kind, Parameter},
 };
 
@@ -30,7 +32,7 @@ fn the_python_package_has_the_settings() {
 
 fn module() -> String {
     let mut text = String::from(
-        "\"\"\"The settings of RoPE and of the samplers, as keyword arguments.\n\
+        "\"\"\"The settings of RoPE, of a run and of the samplers, as keyword arguments.\n\
          \n\
          A test of the library writes this file:\n\
          PYTHON_SETTINGS=write cargo test --test library python_settings\n\
@@ -39,11 +41,15 @@ fn module() -> String {
          from __future__ import annotations\n\
          \n\
          import os\n\
+         from collections.abc import Sequence\n\
          from typing import TypedDict\n",
     );
     let rope = rope::parameters().map(|parameter| (parameter, &[][..]));
     let about = "The RoPE settings, with their names on the command line.";
     add_class(&mut text, "RopeOptions", about, rope);
+    let run = parameters::all().map(|parameter| (parameter, &[][..]));
+    let about = "The settings of a run: its cache, sparse attention and drafts.";
+    add_class(&mut text, "RunOptions", about, run);
     let sampling = sample::settings().map(|setting| &setting.parameter);
     let about = "The settings of the samplers. Defaults are the file's, else those shown here.";
     add_class(&mut text, "SamplingOptions", about, sampling.map(|p| (p, p.aliases)));
@@ -72,9 +78,10 @@ fn add_class(
 /// Returns Python's type of a kind of values.
 fn type_of(kind: Kind) -> &'static str {
     match kind {
-        Kind::Number => "float",
+        Kind::Number | Kind::Between(..) => "float",
         Kind::Integer(..) | Kind::Whole(_) => "int",
         Kind::Word(_) => "str",
+        Kind::Words(_) => "str | Sequence[str]",
         Kind::Switch => "bool",
         Kind::Path => "str | os.PathLike[str]",
     }

@@ -99,24 +99,7 @@ class Conversation:
 
 @final
 class Model:
-    def __new__(
-        cls,
-        path: str,
-        *,
-        ctx: int | None,
-        rope: str | None,
-        settings: list[tuple[str, str]],
-        context_shift: bool,
-        cache_type_k: str,
-        cache_type_v: str,
-        threads: int | None,
-        ubatch_size: int,
-        memory_check: bool,
-        override_kv: list[str],
-        lora: list[tuple[str, float]],
-        parallel: int,
-        cache_disk: str | None,
-    ) -> Self: ...
+    def __new__(cls, path: str, options: dict[str, Any]) -> Self: ...
     def with_context(
         self, ctx: int | None, rope: tuple[str | None, list[tuple[str, str]]] | None
     ) -> Model: ...

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self, TypeAlias, Unpack
 
-    from .options import AnswerOptions, OpenOptions, Rope
+    from .options import AnswerOptions, OpenOptions
     from .rope import Plan
-    from .settings import RopeOptions
 
 #: A text, which may be in UTF-8, or its tokens.
 Prompt: TypeAlias = Union[str, bytes, Sequence[int]]
@@ -77,75 +76,23 @@ class Model:
     use the context of a model that its parent has used: open the model in the child.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        ctx: int | None = None,
-        rope: Rope | None = None,
-        context_shift: bool = False,
-        cache_type_k: str = "f16",
-        cache_type_v: str = "f16",
-        threads: int | None = None,
-        ubatch_size: int = 512,
-        memory_check: bool = True,
-        override_kv: Sequence[str] = (),
-        lora: Sequence[str | os.PathLike[str] | tuple[str | os.PathLike[str], float]] = (),
-        parallel: int = 1,
-        cache_disk: str | os.PathLike[str] | None = None,
-        **rope_options: Unpack[RopeOptions],
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], **options: Unpack[OpenOptions]) -> None:
         """Opens a model.
 
         Args:
             path: The GGUF file; of a split model, the first file.
-            ctx: The context in tokens. By default as trained, or the largest that fits in memory.
-            rope: The RoPE method, for a context longer than trained: `"auto"`, `"yarn"`,
-                `"yarn:4"`, `"yarn:4:yarn-ramp=turns"`, or a dict of settings with `"method"`.
-            context_shift: Whether the oldest tokens are removed when the context is full.
-            cache_type_k: The type of the keys in the KV cache: f16, f32, bf16, q8_0, q5_0, q4_0 ...
-            cache_type_v: The type of the values.
-            threads: The number of threads, from 1 to 1024. By default one per performance core.
-            ubatch_size: The maximum tokens of a prompt that are computed in one pass.
-            memory_check: Whether a model that does not fit in memory is an error.
-            override_kv: Metadata that replaces the file's, as `KEY=TYPE:VALUE`.
-            lora: Files of adapters, or pairs of a file and its scale.
-            parallel: The maximum number of streams that are open at a time. They share the cache,
-                which has room for as many contexts as fit in memory.
-            cache_disk: A folder that keeps conversations: a later run continues from their keys and
-                values. Its files contain the text.
-            **rope_options: Further RoPE settings: see `rope_cpu.rope.settings()`.
+            **options: The context (`ctx`), the RoPE method (`rope`) and its settings, the cache
+                (`cache_type_k`, `cache_type_v`, `cache_disk`, `parallel`), drafts (`spec_type`,
+                `spec_draft_model` ...), `threads`, `lora` ...: see `rope_cpu.options.OpenOptions`.
 
         Raises:
             FileNotFoundError: If there is no such file.
             ValueError: If an argument is invalid.
+            TypeError: If an argument is unknown.
             MemoryError: If the model with its context does not fit in memory.
             rope_cpu.Error: If the file is invalid or not supported.
         """
-        _options.in_range("ctx", ctx, 1, _options.CTX_MAX)
-        _options.in_range("threads", threads, 1, 1024)
-        _options.in_range("ubatch_size", ubatch_size, 1, _options.CTX_MAX)
-        _options.several("override_kv", override_kv)
-        _options.several("lora", lora)
-        _options.in_range("parallel", parallel, 1, _options.PARALLEL_MAX)
-        method, settings = _options.rope(rope, rope_options)
-        pairs = [entry if isinstance(entry, tuple) else (entry, 1.0) for entry in lora]
-        self._native = _native.Model(
-            os.fspath(path),
-            ctx=ctx,
-            rope=method,
-            settings=settings,
-            context_shift=context_shift,
-            cache_type_k=cache_type_k,
-            cache_type_v=cache_type_v,
-            threads=threads,
-            ubatch_size=ubatch_size,
-            memory_check=memory_check,
-            override_kv=list(override_kv),
-            lora=[(os.fspath(path), scale) for path, scale in pairs],
-            parallel=parallel,
-            cache_disk=None if cache_disk is None else os.fspath(cache_disk),
-        )
+        self._native = _native.Model(os.fspath(path), _options.opening(options))
         _warn(self._native)
         self._properties = self._native.properties()
         self._lock = threading.Lock()
@@ -266,8 +213,8 @@ class Model:
             **options: Limits (`max_tokens`, `stop`, `time_max`), sampling (`temperature`, `top_k`,
                 `top_p`, `min_p`, `seed` ...) and a form (`grammar`, `regex`, `json_schema`): see
                 `AnswerOptions`. Names are as on the command line. `ctx` and `rope` replace those of
-                `Model` for this call. The model keeps that context beside its own, until a
-                call asks for another one.
+                `Model` for this call. The model keeps that context as well,
+                until a call asks for another one.
 
         Returns:
             The text without the prompt: a `str` with `usage`, `tokens` and `finish_reason`.

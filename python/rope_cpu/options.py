@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Union
 
-from .settings import RopeOptions, SamplingOptions
+from .settings import RopeOptions, RunOptions, SamplingOptions
 
 if TYPE_CHECKING:
     from typing_extensions import TypeAlias
@@ -18,20 +18,31 @@ if TYPE_CHECKING:
 Rope: TypeAlias = Union[str, Mapping[str, Any]]
 
 
-class OpenOptions(RopeOptions, total=False):
-    """The arguments of `Model`, except the file."""
+class OpenOptions(RopeOptions, RunOptions, total=False):
+    """The arguments of `Model`, except the file. `None` stands for the default of each."""
 
+    #: The context in tokens. By default as trained, or the largest that fits in memory.
     ctx: int | None
+    #: The RoPE method, for a context longer than trained: `"auto"`, `"yarn"`, `"yarn:4"`,
+    #: `"yarn:4:yarn-ramp=turns"`, or a dict of settings with `"method"`.
     rope: Rope | None
-    context_shift: bool
-    cache_type_k: str
-    cache_type_v: str
+    #: Whether the oldest tokens are removed when the context is full. By default no.
+    context_shift: bool | None
+    #: The number of threads, from 1 to 1024. By default one per performance core.
     threads: int | None
-    ubatch_size: int
-    memory_check: bool
-    override_kv: Sequence[str]
-    lora: Sequence[str | os.PathLike[str] | tuple[str | os.PathLike[str], float]]
-    parallel: int
+    #: The maximum tokens of a prompt that are computed in one pass. By default 512.
+    ubatch_size: int | None
+    #: Whether a model that does not fit in memory is an error. By default yes.
+    memory_check: bool | None
+    #: Metadata that replaces the file's, as `KEY=TYPE:VALUE`.
+    override_kv: Sequence[str] | None
+    #: Files of adapters, or pairs of a file and its scale.
+    lora: Sequence[str | os.PathLike[str] | tuple[str | os.PathLike[str], float]] | None
+    #: The maximum number of streams that are open at a time. They share the cache, which has room
+    #: for as many contexts as fit in memory. By default 1.
+    parallel: int | None
+    #: A folder that keeps conversations: a later run continues from their keys and values. Its files
+    #: contain the text.
     cache_disk: str | os.PathLike[str] | None
 
 
@@ -69,12 +80,13 @@ class AnswerOptions(SamplingOptions, total=False):
 
 
 _ROPE = set(RopeOptions.__annotations__)
+_RUN = set(RunOptions.__annotations__)
 #: Arguments of `Model.open` that a call does not have.
 _OPENING = set(OpenOptions.__annotations__) - {"ctx", "rope"}
 #: The maximum of a context.
 CTX_MAX = 4_194_304
-#: The maximum number of streams at a time.
-PARALLEL_MAX = 256
+#: The least and the greatest value of whole numbers of `Model.open`.
+_RANGES = {"ctx": (1, CTX_MAX), "threads": (1, 1024), "ubatch_size": (1, CTX_MAX), "parallel": (1, 256)}
 
 #: The form that the extension module takes, of arguments that have others.
 _FORMS: Mapping[str, Callable[[Any], object]] = {
@@ -82,6 +94,16 @@ _FORMS: Mapping[str, Callable[[Any], object]] = {
     "samplers": lambda names: names if isinstance(names, str) else ";".join(names),
     "logit_bias": lambda biases: [(int(token), bias) for token, bias in biases.items()],
     "json_schema": lambda schema: schema if isinstance(schema, str) else json.dumps(schema),
+}
+
+
+_OPENING_FORMS: Mapping[str, Callable[[Any], object]] = {
+    "override_kv": list,
+    "lora": lambda files: [
+        (os.fspath(file), scale)
+        for file, scale in (file if isinstance(file, tuple) else (file, 1.0) for file in files)
+    ],
+    "cache_disk": os.fspath,
 }
 
 
@@ -103,10 +125,24 @@ def request(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**own, "sampling": texts((name, given[name]) for name in given if name in sampling)}
 
 
+def opening(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of `Model.open` for the extension module."""
+    refuse_unknown(options, OpenOptions.__annotations__)
+    given = {name: value for name, value in options.items() if value is not None}
+    for name, (least, most) in _RANGES.items():
+        in_range(name, given.get(name), least, most)
+    for name in ("override_kv", "lora"):
+        several(name, given.get(name))
+    rope_settings = {name: given.pop(name) for name in _ROPE & given.keys()}
+    run = {name: given.pop(name) for name in _RUN & given.keys()}
+    method, settings = rope(given.pop("rope", None), rope_settings)
+    given.update((name, form(given[name])) for name, form in _OPENING_FORMS.items() if name in given)
+    return {**given, "rope": method, "rope_settings": settings, "run_settings": texts(run.items())}
+
+
 def rope(method: Rope | None, options: Mapping[str, Any]) -> tuple[str | None, list[tuple[str, str]]]:
     """Returns the text of a method and further settings, for the extension module."""
-    # The other arguments of `Model.open` are not among the options, but may be misspelled there.
-    refuse_unknown(options, _ROPE, _OPENING | {"ctx", "rope"})
+    refuse_unknown(options, _ROPE)
     given = {name: value for name, value in options.items() if value is not None}
     if isinstance(method, Mapping):
         refuse_unknown(method, _ROPE | {"method"})
@@ -128,6 +164,8 @@ def _text(name: str, value: Any) -> str:
         return "on" if value else "off"
     if isinstance(value, (str, os.PathLike)):
         return os.fspath(value)
+    if isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value):
+        return ",".join(value)
     # Also of numpy's numbers.
     if isinstance(value, numbers.Integral):
         return str(int(value))

@@ -1,4 +1,4 @@
-"""The settings of RoPE and of the samplers, as keyword arguments.
+"""The settings of RoPE, of a run and of the samplers, as keyword arguments.
 
 A test of the library writes this file:
 PYTHON_SETTINGS=write cargo test --test library python_settings
@@ -7,6 +7,7 @@ PYTHON_SETTINGS=write cargo test --test library python_settings
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TypedDict
 
 
@@ -83,6 +84,29 @@ class RopeOptions(TypedDict, total=False):
     attention_sinks: int
     #: Scale queries by the logarithm of their position: on or off
     rope_log_n: bool
+
+
+class RunOptions(TypedDict, total=False):
+    """The settings of a run: its cache, sparse attention and drafts."""
+
+    #: K: f16 (default) f32 bf16 q8_0 q5_0 q4_0
+    cache_type_k: str
+    #: V: f16 (default) f32 bf16 q8_0 q5_0 q4_0
+    cache_type_v: str
+    #: Share of attention to compute, such as 0.98
+    sparse_attention: float
+    #: Share of attention to compute in prompts, such as 0.95
+    sparse_prompt: float
+    #: Sources of drafts [default: auto]
+    spec_type: str | Sequence[str]
+    #: Draft model (GGUF)
+    spec_draft_model: str | os.PathLike[str]
+    #: Most drafts in a pass [default: 15]
+    spec_draft_n_max: int
+    #: K cache of the draft model
+    spec_draft_type_k: str
+    #: V cache of the draft model
+    spec_draft_type_v: str
 
 
 class SamplingOptions(TypedDict, total=False):

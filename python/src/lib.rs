@@ -9,6 +9,7 @@ mod hub;
 mod loaded;
 mod measure;
 mod model;
+mod options;
 mod process;
 mod request;
 mod rope;

@@ -8,18 +8,17 @@ use std::{
 use pyo3::{prelude::*, types::PyDict};
 use rope_cpu::{
     Token,
-    gguf::{Override, Value},
-    kv_cache::CacheType,
-    model::{self, OpenOptions},
-    platform::processors::{Threads, default_threads},
+    gguf::Value,
+    model,
     rope::Sourced,
-    runtime::{self, Scheduling, Sequences, Settings},
+    runtime::{self, Scheduling, Settings},
     tokenizer::{Ends, Special, Tokenizer},
 };
 
 use crate::{
     errors::{invalid, of_model, of_plan},
     loaded::Loaded,
+    options::Options,
     rope::{Method, Plan, flags},
 };
 
@@ -32,57 +31,14 @@ pub struct Model {
 #[pymethods]
 impl Model {
     #[new]
-    #[pyo3(signature = (path, *, ctx, rope, settings, context_shift, cache_type_k, cache_type_v, threads, ubatch_size, memory_check, override_kv, lora, parallel, cache_disk))]
-    #[expect(clippy::too_many_arguments, reason = "keyword arguments, which the package checks")]
-    fn new(
-        py: Python<'_>,
-        path: PathBuf,
-        ctx: Option<usize>,
-        rope: Option<String>,
-        settings: Vec<(String, String)>,
-        context_shift: bool,
-        cache_type_k: &str,
-        cache_type_v: &str,
-        threads: Option<usize>,
-        ubatch_size: usize,
-        memory_check: bool,
-        override_kv: Vec<String>,
-        lora: Vec<(PathBuf, f32)>,
-        parallel: usize,
-        cache_disk: Option<PathBuf>,
-    ) -> PyResult<Self> {
-        let rope = flags(rope.as_deref(), &settings, context_shift)?;
-        let cache_type = |name: &str| name.parse::<CacheType>().map_err(invalid);
-        let (keys, values) = (cache_type(cache_type_k)?, cache_type(cache_type_v)?);
-        let overrides = override_kv.iter().map(|text| text.parse::<Override>());
-        let overrides = overrides.collect::<Result<Vec<_>, _>>().map_err(invalid)?;
-        let options = OpenOptions::new().overrides(overrides);
-        let options = lora.into_iter().fold(options, |o, (path, scale)| o.adapter(path, scale));
-        let model = py.detach(|| options.open(path)).map_err(of_model)?;
-
-        let given =
-            |count: usize| Threads { workers: count.into(), reason: format!("threads={count}") };
-        let settings = Settings {
-            context: ctx.map(|ctx| Sourced::given(ctx, "ctx")),
-            rope,
-            keys,
-            values,
-            micro_batch: ubatch_size,
-            sequences: Sequences::UpTo(parallel),
-            threads: threads.map_or_else(default_threads, given),
-            must_fit: memory_check,
-            ..Settings::default()
-        };
-        let disk = cache_disk.map(|folder| (folder, u64::MAX));
-        Model::planned(
-            model,
-            settings,
-            Scheduling { slots: parallel, disk, ..Scheduling::default() },
-        )
+    fn new(py: Python<'_>, path: PathBuf, options: Options) -> PyResult<Self> {
+        let (open, settings, scheduling) = options.parts()?;
+        let model = py.detach(|| open.open(path)).map_err(of_model)?;
+        Model::planned(model, settings, scheduling)
     }
 
-    /// Returns the model with another context or other RoPE settings, and with a cache of its own. An
-    /// argument that is `None` keeps the setting that the model was opened with.
+    /// Returns the model with another context or other RoPE settings, and with a new cache. An argument
+    /// that is `None` keeps the setting that the model was opened with.
     fn with_context(&self, ctx: Option<usize>, rope: Option<Method>) -> PyResult<Self> {
         let loaded = self.loaded()?;
         let mut settings = loaded.settings.clone();

@@ -1,7 +1,6 @@
 """Models: texts, numbers, errors."""
 
 import copy
-import inspect
 import json
 import math
 import os
@@ -264,6 +263,10 @@ def test_errors_name_the_argument_and_what_is_possible(model, path, tmp_path):
     refused(rope_cpu.Error, "broken.gguf", Model.open, broken)
     refused(ValueError, "ctx 0: must be from 1", Model.open, path, ctx=0)
     refused(ValueError, "cache|f16", Model.open, path, cache_type_k="f17")
+    refused(ValueError, "spec_type .ngram.: must be some of auto, none", Model.open, path, spec_type="ngram")
+    refused(ValueError, "`spec_type` none excludes", Model.open, path, spec_type=["none", "draft-mtp"])
+    refused(ValueError, "give it with `spec_draft_model`", Model.open, path, spec_type="draft-simple")
+    refused(ValueError, "sparse_attention .0.4.: must be a number above 0.5 and below 1", Model.open, path, sparse_attention=0.4)
     refused(ValueError, "must be one of none, linear, ntk", Model.open, path, rope="su")
     refused(ValueError, "`rope_scale` four: must be a number", Model.open, path, rope_scale="four")
     refused(TypeError, "'rope_scal': did you mean rope_scale?", Model.open, path, rope_scal=4)
@@ -425,12 +428,19 @@ def test_properties_and_metadata(model, path):
     assert model.detokenize([model.eos], special=True) == "<|im_end|>"
 
 
+def test_drafts_change_no_answer(model, path):
+    prompt = "one two three one two three one two three one two"
+    expected = model.generate(prompt, max_tokens=24, temperature=0)
+    for drafts in ({"spec_type": ["ngram-simple"]}, {"spec_draft_model": path, "spec_draft_n_max": 4}):
+        with Model(path, ctx=512, **drafts) as drafting:
+            answer = drafting.generate(prompt, max_tokens=24, temperature=0)
+            assert answer.tokens == expected.tokens, drafts
+
+
 def test_options_have_the_names_of_the_library():
     own = {"ctx", "rope", "max_tokens", "time_max", "stop", "seed", "samplers", "logit_bias", "dry_sequence_breaker",
            "grammar", "regex", "json_schema", "ignore_eos", "special"}  # fmt: skip
     # A test of the library compares the samplers' settings.
     assert set(AnswerOptions.__annotations__) == set(SamplingOptions.__annotations__) | own
     assert set(RopeOptions.__annotations__) == set(rope_cpu.rope.settings())
-    opening = inspect.signature(Model).parameters.keys() - {"path", "rope_options"} | RopeOptions.__annotations__.keys()
-    assert opening == set(OpenOptions.__annotations__)
-    assert _OPENING == opening - AnswerOptions.__annotations__.keys()
+    assert _OPENING == set(OpenOptions.__annotations__) - AnswerOptions.__annotations__.keys()

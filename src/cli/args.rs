@@ -1,6 +1,7 @@
 //! Groups of options that several commands have.
 
 mod adapters;
+mod cache;
 mod comparison;
 mod constraint;
 mod hub;
@@ -15,6 +16,7 @@ mod speculation;
 mod template;
 
 pub use adapters::AdapterArgs;
+pub use cache::CacheArgs;
 pub use comparison::{ComparisonArgs, single_length};
 pub use constraint::ConstraintArgs;
 pub use hub::HubArgs;
@@ -40,7 +42,6 @@ use super::{error::Error, note};
 pub(crate) use crate::numbers::{self, at_least_one, up_to_limit};
 use rope_cpu::{
     gguf::Override,
-    kv_cache::CacheType,
     platform::processors::{self, Threads, plural},
     threads::Power,
 };
@@ -141,19 +142,8 @@ pub struct MemoryArgs {
     #[arg(default_value = "0", value_parser = numbers::context, hide_default_value = true)]
     pub context: usize,
 
-    /// K: f16 (default) f32 bf16 q8_0 q5_0 q4_0
-    ///
-    /// The data type of the keys in the KV cache.
-    #[arg(long, aliases = ["-ctk", "LLAMA_ARG_CACHE_TYPE_K"], value_name = "TYPE")]
-    #[arg(default_value = "f16", hide_default_value = true)]
-    pub cache_type_k: CacheType,
-
-    /// V: f16 (default) f32 bf16 q8_0 q5_0 q4_0
-    ///
-    /// The data type of the values in the KV cache.
-    #[arg(long, aliases = ["-ctv", "LLAMA_ARG_CACHE_TYPE_V"], value_name = "TYPE")]
-    #[arg(default_value = "f16", hide_default_value = true)]
-    pub cache_type_v: CacheType,
+    #[command(flatten)]
+    pub cache: CacheArgs,
 
     /// Micro-batch size in tokens
     ///

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use rope_cpu::{
     rope::{self, Plan},
+    runtime::parameters,
     sample::{self, SamplerSetting},
     settings::{self, Parameter, Setting},
 };
@@ -25,7 +26,8 @@ fn all() -> impl Iterator<Item = Setting> {
         [parameter.setting].into_iter().chain(aliases)
     };
     let of_sampling = sample::settings().map(SamplerSetting::name);
-    Setting::ALL.into_iter().chain(of_sampling).chain(rope::parameters().flat_map(names))
+    let of_rows = rope::parameters().chain(parameters::all()).flat_map(names);
+    Setting::ALL.into_iter().chain(of_sampling).chain(of_rows)
 }
 
 /// Returns the flag or the environment variable for a setting.

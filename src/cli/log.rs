@@ -96,8 +96,8 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
             model_crc,
             overrides: all_overrides(&model.override_kv).iter().map(ToString::to_string).collect(),
             adapters: adapters.names(),
-            cache_type_k: memory.cache_type_k.name().into(),
-            cache_type_v: memory.cache_type_v.name().into(),
+            cache_type_k: memory.cache.keys().name().into(),
+            cache_type_v: memory.cache.values().name().into(),
             sparse_attention: sparse.answers.map(|sparse| sparse.mass),
             sparse_prompt: sparse.prompts.map(|sparse| sparse.mass),
         };

@@ -1,9 +1,9 @@
 //! The names of an option, all in its definition:
 //!
 //! ```text
-//! /// K: f16 (default) f32 bf16 q8_0 q5_0 q4_0
-//! #[arg(long, aliases = ["-ctk", "LLAMA_ARG_CACHE_TYPE_K"], value_name = "TYPE")]
-//! pub cache_type_k: CacheType,
+//! /// Micro-batch size in tokens
+//! #[arg(long, aliases = ["-ub", "LLAMA_ARG_UBATCH"], value_name = "N")]
+//! pub ubatch_size: usize,
 //! ```
 //!
 //! - An alias that starts with a dash is a short option of several letters.

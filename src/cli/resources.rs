@@ -27,8 +27,8 @@ pub fn settings(memory: &MemoryArgs, machine: &EngineArgs, rope: Flags) -> Setti
         context: (context > 0)
             .then(|| Sourced::given(context, environment::origin("ctx", context))),
         rope,
-        keys: memory.cache_type_k,
-        values: memory.cache_type_v,
+        keys: memory.cache.keys(),
+        values: memory.cache.values(),
         micro_batch: memory.ubatch_size.min(memory.batch_size),
         threads: machine.threads(),
         cpu: machine.machine.cpu(),

@@ -47,6 +47,41 @@ pub struct Sources {
     pub own: bool,
 }
 
+impl Sources {
+    /// The names of the sources. The last four are llama.cpp's names for `ngram-simple`.
+    pub const NAMES: [&str; 10] = [
+        "auto",
+        "none",
+        "ngram-simple",
+        "draft-mtp",
+        "draft-simple",
+        "draft-sparse",
+        "ngram-cache",
+        "ngram-map-k",
+        "ngram-map-k4v",
+        "ngram-mod",
+    ];
+
+    /// Returns the sources with these [names](Self::NAMES); `auto` if there are none.
+    ///
+    /// # Errors
+    /// If `none` is not the only one.
+    pub fn named(names: &[&str]) -> Result<Self, Error> {
+        let has = |name| names.contains(&name);
+        if has("none") && names.len() > 1 {
+            return Err(Error::NoneWithOthers);
+        }
+        Ok(Sources {
+            text: names.iter().any(|name| name.starts_with("ngram-")),
+            predictor: has("draft-mtp"),
+            predictor_if_fitting: false,
+            model: has("draft-simple"),
+            either: names.is_empty() || has("auto"),
+            own: has("draft-sparse"),
+        })
+    }
+}
+
 /// Has no drafts.
 impl Default for Drafts {
     fn default() -> Self {

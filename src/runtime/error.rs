@@ -24,6 +24,9 @@ pub enum Error {
          fast as these drafts; omit one of the two"
     )]
     SparseTwice,
+    /// `none` is not the only source of drafts.
+    #[error("`spec_type` none excludes the other types")]
+    NoneWithOthers,
     /// The model has no layer that predicts tokens.
     #[error(
         "`spec_type` draft-mtp needs a layer that predicts further tokens (nextn), which this model \

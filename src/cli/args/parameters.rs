@@ -3,7 +3,7 @@
 use std::{error::Error, ffi::OsStr, marker::PhantomData, path::PathBuf};
 
 use clap::{
-    Arg, ArgMatches, Command, FromArgMatches,
+    Arg, ArgAction, ArgMatches, Command, FromArgMatches,
     builder::{PossibleValue, TypedValueParser},
     value_parser,
 };
@@ -75,7 +75,11 @@ fn option(parameter: &'static Parameter) -> Arg {
         .help(summary)
         .hide_short_help(parameter.rare);
     match parameter.kind {
-        Kind::Number => option.value_parser(value_parser!(f64)).allow_negative_numbers(true),
+        Kind::Number => option.value_parser(number).allow_negative_numbers(true),
+        Kind::Between(least, most) => option.value_parser(move |text: &str| match number(text)? {
+            number if number > least && number < most => Ok(number),
+            _ => Err(format!("must be above {least} and below {most}")),
+        }),
         Kind::Integer(least, most) => option
             .value_parser(move |text: &str| integer(text, least, most))
             .allow_negative_numbers(least < 0),
@@ -83,9 +87,18 @@ fn option(parameter: &'static Parameter) -> Arg {
             text.parse::<usize>().map_err(|_| format!("must be a whole number {range}"))
         }),
         Kind::Word(words) => option.value_parser(Words(words)).hide_possible_values(true),
+        Kind::Words(words) => option
+            .value_parser(Words(words))
+            .hide_possible_values(true)
+            .value_delimiter(',')
+            .action(ArgAction::Append),
         Kind::Switch => option.value_parser(super::on_or_off),
         Kind::Path => option.value_parser(value_parser!(PathBuf)),
     }
+}
+
+fn number(text: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| "not a number".into())
 }
 
 fn integer(text: &str, least: i64, most: i64) -> Result<i64, Box<dyn Error + Send + Sync>> {
@@ -128,10 +141,11 @@ impl TypedValueParser for Words {
 fn value(matches: &ArgMatches, parameter: &Parameter) -> Option<Value> {
     let id = parameter.setting.0;
     Some(match parameter.kind {
-        Kind::Number => Value::Number(*matches.get_one(id)?),
+        Kind::Number | Kind::Between(..) => Value::Number(*matches.get_one(id)?),
         Kind::Integer(..) => Value::Integer(*matches.get_one(id)?),
         Kind::Whole(_) => Value::Whole(*matches.get_one(id)?),
         Kind::Word(_) => Value::Word(matches.get_one::<&str>(id)?),
+        Kind::Words(_) => Value::Words(matches.get_many::<&str>(id)?.copied().collect()),
         Kind::Switch => Value::Switch(*matches.get_one(id)?),
         Kind::Path => Value::Path(matches.get_one::<PathBuf>(id)?.clone()),
     })

@@ -22,9 +22,9 @@ use rope_cpu::{
 /// # Errors
 /// If it does not.
 pub fn check(args: &Args) -> Result<(), Error> {
-    let MemoryArgs { cache_type_k, cache_type_v, .. } = args.memory;
+    let MemoryArgs { cache, .. } = &args.memory;
     let dense = args.sparse.settings().lines().next().is_none();
-    if dense && [cache_type_k, cache_type_v] == [CacheType::F16; 2] {
+    if dense && [cache.keys(), cache.values()] == [CacheType::F16; 2] {
         return Err(Error::usage(
             "--decode compares this run with one that has the same cache and attention: give it \
              --cache-type-k, --cache-type-v, --sparse-attention or --sparse-prompt",
