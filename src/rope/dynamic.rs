@@ -25,7 +25,7 @@ pub(super) static DYNAMIC: Scaling = Scaling::rule(
     "ntk with an alpha that follows the length of the sequence",
     |inputs, factor, inv_freq| {
         ntk::check(2 * inv_freq.len(), &DYNAMIC)?;
-        let dynamic = Dynamic::resolve(inputs)?;
+        let mut dynamic = Dynamic::resolve(inputs)?;
         dynamic.check(factor, inputs.context.value)?;
         Ok(Arc::new(dynamic))
     },
@@ -42,8 +42,8 @@ pub static VARIANT: Parameter = Parameter::word(
     "dynamic: formula: hf, fu1 or fu2 [default: hf]",
 )
 .details(
-    "hf: alpha is N x length / trained - (N - 1), where N is `rope_scale`, by default 1 and at most \
-     context / trained. fu1: the same. fu2: constant up to the target, with N = target / (2 x \
+    "hf: alpha is N x length / trained - (N - 1), where N is `rope_scale`, by default 1. fu1: the same, \
+     with N up to context / trained. fu2: constant up to the target, with N = target / (2 x \
      trained) by default.",
 )
 .rare();
@@ -82,6 +82,8 @@ pub(super) struct Dynamic {
     pub target: Option<Sourced<usize>>,
     /// Longer lengths are rounded up to a multiple of this number of tokens.
     pub step: Sourced<usize>,
+    /// A given s above C'/C, as a warning.
+    excess: Option<String>,
 }
 
 /// The formula for α.
@@ -123,25 +125,35 @@ impl Dynamic {
                 });
             }
         };
-        Ok(Dynamic { variant, trained, target, step: step(inputs)? })
+        Ok(Dynamic { variant, trained, target, step: step(inputs)?, excess: None })
     }
 
-    /// Checks that a given s is from 1 to C'/C. Up to the trained length, α is 1 for every s.
-    fn check(&self, factor: &Sourced<f64>, context: usize) -> Result<(), Error> {
-        let extended = self.target.as_ref().map_or(context, |target| target.value);
-        let most = match extended > self.trained.value {
-            true => extended as f64 / self.trained.value.max(1) as f64,
-            false => f64::INFINITY,
-        };
-        let given = !matches!(factor.origin, Origin::Default | Origin::Computed(_));
-        if !given || (1.0..=most).contains(&factor.value) {
+    /// Checks a given s. Fu et al. have s from 1 to C'/C. Hugging Face has no limit, so a larger s is
+    /// warned about. Up to the trained length, α is 1 for every s.
+    fn check(&mut self, factor: &Sourced<f64>, context: usize) -> Result<(), Error> {
+        if matches!(factor.origin, Origin::Default | Origin::Computed(_)) {
             return Ok(());
         }
-        let expected = match most.is_finite() {
-            true => format!("from 1 to {}, the context / the trained length", short(most)),
-            false => "at least 1".into(),
-        };
-        Err(Error::OutOfRange { value: factor.origin.with_value(factor.value), expected })
+        if !(1.0..).contains(&factor.value) {
+            let expected = "at least 1".into();
+            return Err(Error::OutOfRange {
+                value: factor.origin.with_value(factor.value),
+                expected,
+            });
+        }
+        let extended = self.target.as_ref().map_or(context, |target| target.value);
+        let most = extended as f64 / self.trained.value.max(1) as f64;
+        if extended > self.trained.value && factor.value > most {
+            self.excess = Some(format!(
+                "{} is more than the {} times by which the context exceeds the trained one: as in \
+                 Hugging Face, alpha grows to {}, where {} is enough",
+                factor.origin,
+                short(most),
+                short(self.alpha(factor.value, extended)),
+                short(most)
+            ));
+        }
+        Ok(())
     }
 
     /// Returns α for a sequence of `length` tokens; `factor` is s.
@@ -177,6 +189,10 @@ impl Rule for Dynamic {
 
     fn original_context(&self) -> Option<&Sourced<usize>> {
         Some(&self.trained)
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.excess.clone()
     }
 
     fn reach(&self, _unscaled: f64, factor: f64) -> f64 {

@@ -14,7 +14,7 @@ use super::{
     keys::Keys,
     method, ntk, rule,
     rule_inputs::RuleInputs,
-    table, warn,
+    table, warn, yarn,
     yarn::{ATTENTION_FACTOR, ATTN_FACTOR, ORIG_CTX},
 };
 use crate::{gguf::Metadata, settings::Setting};
@@ -81,7 +81,11 @@ impl Plan {
             }
             Ok(plan)
         };
-        if flags.auto() { auto::resolve(flags, with_warnings) } else { with_warnings(flags) }
+        match flags.values.word(&SCALING) {
+            Some("auto") => auto::resolve(flags, with_warnings),
+            Some(yarn::BY_PARTS) => yarn::resolve_by_parts(flags, with_warnings),
+            _ => with_warnings(flags),
+        }
     }
 }
 

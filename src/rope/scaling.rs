@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     ATTENTION_SINKS, Error, FREQ_BASE, FREQ_SCALE, LOG_N, METHODS, Method, POLICY, Rule, SCALE,
-    Sourced, divisors::Stored, linear, rule_inputs::RuleInputs,
+    Sourced, divisors::Stored, linear, rule_inputs::RuleInputs, yarn,
 };
 use crate::settings::Parameter;
 
@@ -181,8 +181,9 @@ pub static SCALING: LazyLock<Parameter> = LazyLock::new(|| {
         .llama_cpp(&["LLAMA_ARG_ROPE_SCALING_TYPE"])
 });
 
-static NAMES: LazyLock<Vec<&str>> =
-    LazyLock::new(|| METHODS.iter().map(|scaling| scaling.name).chain(["auto"]).collect());
+static NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    METHODS.iter().map(|scaling| scaling.name).chain([yarn::BY_PARTS, "auto"]).collect()
+});
 
 static DETAILS: LazyLock<String> = LazyLock::new(|| {
     let sentences = |on_frequencies: bool| {
@@ -190,10 +191,12 @@ static DETAILS: LazyLock<String> = LazyLock::new(|| {
         all.map(|s| format!(" {}: {}.", s.name, s.help)).collect::<String>()
     };
     format!(
-        "These change the frequencies.{} auto: the settings of the file if they reach the context, \
+        "These change the frequencies.{} {}: yarn with its ramp by turns and without its attention \
+         scale. auto: the settings of the file if they reach the context, \
          else yarn with the factor that does.\n\nThese leave the frequencies unchanged, and change \
          the distances between queries and keys in attention.{}",
         sentences(true),
+        yarn::BY_PARTS,
         sentences(false)
     )
 });

@@ -10,8 +10,8 @@
 use std::{f64::consts::TAU, fmt, sync::Arc};
 
 use super::{
-    Error, Flags, LogMultiplier, Origin, Plan, Rule, Scaling, Sourced, keys::is_without_factor,
-    linear, rule_inputs::RuleInputs, scaling::Factor, sourced::short,
+    Error, Flags, LogMultiplier, Origin, Plan, Rule, SCALING, Scaling, Sourced,
+    keys::is_without_factor, linear, rule_inputs::RuleInputs, scaling::Factor, sourced::short,
 };
 use crate::settings::Parameter;
 
@@ -43,6 +43,23 @@ pub(super) static YARN: Scaling = Scaling::rule(
 ])
 .factor(Factor::ForContextIfNamed)
 .in_llama_cpp();
+
+/// NTK-by-parts, YaRN's predecessor: definition 1 of its paper, which is YaRN with a ramp by turns and
+/// without the attention scale.
+pub(super) const BY_PARTS: &str = "ntk-by-parts";
+
+/// Returns the plan of NTK-by-parts. `resolve` returns the plan of other settings.
+pub(super) fn resolve_by_parts(
+    flags: &Flags,
+    resolve: impl Fn(&Flags) -> Result<Plan, Error>,
+) -> Result<Plan, Error> {
+    let preset = Flags::method(YARN.name).with(&RAMP, Ramp::Turns.name());
+    let preset = preset.with(&ATTENTION_FACTOR, 1.0).values;
+    let given = flags.values.clone().without(&SCALING);
+    let mut plan = resolve(&Flags { values: given.or(preset), ..flags.clone() })?;
+    plan.scaling.origin = Origin::Setting(SCALING.setting, BY_PARTS.into());
+    Ok(plan)
+}
 
 /// The original context in tokens, before any extension, for all rules that use it; 0 means the
 /// model's.

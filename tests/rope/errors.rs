@@ -166,12 +166,7 @@ fn parameters_out_of_range_are_errors() {
         let case = Case { context: Some(16384), ..Case::default() };
         case.flags(dynamic().with(&SCALE, s)).plan()
     };
-    for s in [0.5, 2.5] {
-        assert_eq!(
-            extended(s).unwrap_err().to_string(),
-            format!("`rope_scale` {s}: must be from 1 to 2, the context / the trained length")
-        );
-    }
+    assert_eq!(extended(0.5).unwrap_err().to_string(), "`rope_scale` 0.5: must be at least 1");
     extended(1.0).unwrap();
     extended(2.0).unwrap();
     // Within the trained length s has no effect.

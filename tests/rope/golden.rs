@@ -332,3 +332,39 @@ fn dynamic_linear_scaling_divides_by_the_length() {
         assert_eq!(table.scale, 1.0);
     }
 }
+
+/// `transformers`, `_compute_dynamic_ntk_parameters`, whose factor has no limit.
+#[test]
+fn dynamic_ntk_has_hugging_faces_frequencies_for_every_factor() {
+    let (d, trained, context) = (64.0, 8192, 16384);
+    for factor in [1.0, 2.0, 4.0, 8.0] {
+        let flags = Flags::method("dynamic").with(&SCALE, factor).with(&dynamic::STEP, 1);
+        let plan = Case { context: Some(context), ..Case::default() }.flags(flags).plan().unwrap();
+        for length in [trained, 10_000, context] {
+            let alpha = factor * length as f64 / trained as f64 - (factor - 1.0);
+            let base = 10_000.0 * alpha.powf(d / (d - 2.0));
+            let found = Table::new(&plan, Layers::Global, length).inv_freq;
+            for (i, found) in found.iter().enumerate() {
+                let expected = base.powf(-2.0 * i as f64 / d);
+                // A few roundings of powers.
+                assert!((found / expected - 1.0).abs() < 1e-13, "{factor} {length} {i}");
+            }
+        }
+    }
+}
+
+#[test]
+fn ntk_by_parts_is_yarn_by_turns_without_its_attention_scale() {
+    let table = |flags: Flags| {
+        let plan = Case { context: Some(32768), ..Case::default() }.flags(flags).plan().unwrap();
+        (plan.to_string(), Table::new(&plan, Layers::Global, 32768))
+    };
+    let (name, by_parts) = table("ntk-by-parts:4".parse().unwrap());
+    assert!(name.contains("yarn (`rope_scaling` ntk-by-parts), factor 4"), "{name}");
+    assert_eq!(by_parts.scale, 1.0);
+    let (_, yarn) = table("yarn:4:yarn-ramp=turns:yarn-attention-factor=1".parse().unwrap());
+    assert_eq!(by_parts.inv_freq, yarn.inv_freq);
+    // Its settings can still be given.
+    let (_, exact) = table("ntk-by-parts:4:yarn-ramp=exact".parse().unwrap());
+    assert_ne!(exact.inv_freq, yarn.inv_freq);
+}

@@ -267,3 +267,17 @@ fn methods_that_change_nothing_are_warned_about() {
         "self-extend with groups of 1 (reaches the context) changes nothing"
     );
 }
+
+#[test]
+fn a_factor_of_dynamic_ntk_beyond_the_context_is_warned_about() {
+    let case = |s: f64| {
+        let flags = Flags::method("dynamic").with(&SCALE, s).with(&dynamic::STEP, 1);
+        Case { context: Some(16384), ..Case::default() }.flags(flags)
+    };
+    assert!(warnings(case(2.0)).is_empty());
+    assert_eq!(
+        warning(case(4.0)),
+        "`rope_scale` 4 is more than the 2 times by which the context exceeds the trained one: as in \
+         Hugging Face, alpha grows to 5, where 2 is enough"
+    );
+}
