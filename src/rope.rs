@@ -10,7 +10,7 @@
 //!   rules share; `sourced` pairs a value with its origin.
 //! - [`METHODS`]: the list of methods that a user can name. `scaling` describes one.
 //! - `rule`: how the factor acts on frequencies, with a file for each rule ([`linear`], `ntk`,
-//!   [`ntk_mixed`], [`dynamic`], `dynamic_linear`, [`yarn`], `dynamic_yarn`, [`llama3`], [`dprope`],
+//!   [`ntk_mixed`], [`dynamic`], `dynamic_linear`, [`yarn`], `dynamic_yarn`, [`llama3`], [`dprope`], [`cope`],
 //!   [`clex`]). `longrope` and `divisors` handle frequencies that a file stores as tensors.
 //!   DPRoPE minimizes a measure of the crate `rope_cpu_lab`.
 //! - `policy`: the sequence length that frequencies are computed for, if a rule depends on it.
@@ -33,6 +33,7 @@ mod auto;
 mod bake;
 mod cache;
 pub mod clex;
+pub mod cope;
 mod divisors;
 pub mod dprope;
 pub mod dynamic;
@@ -106,6 +107,7 @@ pub static METHODS: &[&Scaling] = &[
     &longrope::LONGROPE,
     &dprope::DPROPE,
     &clex::CLEX,
+    &cope::COPE,
     &rerope::REROPE,
     &rerope::LEAKY_REROPE,
     &self_extend::SELF_EXTEND,

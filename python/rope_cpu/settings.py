@@ -66,6 +66,8 @@ class RopeOptions(TypedDict, total=False):
     clex_step: float
     #: clex: activation between the matrices: tanh or silu [default: tanh]
     clex_activation: str
+    #: cope: number of pairs that fade out
+    cope_pairs: int
     #: rerope, leaky-rerope: window in tokens [default: half the trained context]
     rerope_window: int
     #: leaky-rerope: divisor of the distances beyond the window

@@ -44,7 +44,11 @@ impl Plan {
         }
         let table = Table::new(self, Layers::Global, self.context.value);
         let own = linear::frequencies(self.n_rot, self.base_train.value);
-        let divisors = own.zip(&table.inv_freq).map(|(own, theta)| (own / theta) as f32);
+        let divisor = |(own, theta): (f64, &f64)| match *theta {
+            0.0 => divisors::STILL,
+            theta => (own / theta) as f32,
+        };
+        let divisors = own.zip(&table.inv_freq).map(divisor);
         let divisors = divisors.chain(std::iter::repeat(divisors::STILL)).take(self.n_rot / 2);
         let divisors = divisors::check(ROPE_FREQS, divisors.collect(), self.n_rot / 2)?;
         Ok(Baked { divisors, attention_scale: table.scale })

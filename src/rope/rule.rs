@@ -18,6 +18,11 @@ pub trait Rule: Any + fmt::Debug + fmt::Display + Send + Sync {
     /// Returns the formula of a scaled frequency, h(θ_i), for a factor other than 1.
     fn frequency_formula(&self, factor: f64) -> String;
 
+    /// Returns whether the rule changes frequencies even if the factor is 1.
+    fn acts_without_factor(&self) -> bool {
+        false
+    }
+
     /// Returns the formula of a scaled position, g(m), for a factor other than 1.
     fn position_formula(&self, _factor: f64) -> String {
         "m".into()

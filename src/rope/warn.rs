@@ -74,7 +74,7 @@ fn no_effect(plan: &Plan) -> Option<String> {
     let by_length = plan.rule.effective_length(1).is_some();
     let fixed = !by_length && (plan.rule_as::<Linear>().is_none() || scaling == &LINEAR);
     let chosen = scaling == &YARN || matches!(plan.scaling.origin, Origin::Setting(..));
-    if !fixed || !chosen || plan.factor.value != 1.0 {
+    if !fixed || !chosen || plan.factor.value != 1.0 || plan.rule.acts_without_factor() {
         return None;
     }
     Some(match plan.factor.origin {

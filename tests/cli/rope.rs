@@ -286,7 +286,7 @@ fn compare_shows_methods_side_by_side() {
     let all = json(run);
     let all = all.as_array().unwrap();
     // Twice and four times the trained length, by all methods but these.
-    assert_eq!(all.len(), 20);
+    assert_eq!(all.len(), 22);
     let of = |method: &str, length: u64| {
         let is = |entry: &&Value| entry["method"] == method && entry["length"] == length;
         all.iter().find(is).unwrap()

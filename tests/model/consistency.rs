@@ -137,7 +137,7 @@ fn an_answer_agrees_with_a_prompt() {
 fn micro_batches_of_any_size_give_the_same_bits_by_each_scaling() {
     for tiny in [Tiny::llama(), Tiny::gemma3()] {
         let plain = run(&tiny, &How::default(), 300);
-        for scaling in ["linear", "ntk", "ntk-mixed", "yarn", "llama3", "dprope"] {
+        for scaling in ["linear", "ntk", "ntk-mixed", "yarn", "llama3", "dprope", "cope"] {
             let flags = Flags::method(scaling).with(&SCALE, 4.0);
             let how = How { flags, ..How::default() };
             assert!(with_session(&tiny, &how, |session| !session.rope().plan().raw_keys()));

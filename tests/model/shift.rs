@@ -197,6 +197,7 @@ on_each_case!(ten_shifts_are_what_their_definition_says {
     yarn(Case::named("yarn")),
     llama3(Case::named("llama3")),
     dprope(Case::named("dprope")),
+    cope(Case::named("cope")),
 });
 
 /// Kept keys do not change, later keys only move, and no key is scaled twice.

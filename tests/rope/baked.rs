@@ -29,6 +29,7 @@ fn baked_plans_read_back() {
         case().flags(named("yarn", Some(4.0))),
         case().flags(named("llama3", None)),
         case().flags(named("dprope", None)),
+        case().flags(named("cope", Some(2.0))),
         case().flags(Flags::default().with(&FREQ_BASE, 800_000.0)),
         case().flags(Flags::method("auto")),
         with_divisors.flags(named("yarn", Some(2.0))),

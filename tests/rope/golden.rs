@@ -3,8 +3,8 @@
 use rope_cpu::{
     gguf::Metadata,
     rope::{
-        FREQ_BASE, FREQ_SCALE, Factors, Flags, Layers, SCALE, SCALING, Table, dynamic, llama3,
-        ntk_mixed, yarn,
+        FREQ_BASE, FREQ_SCALE, Factors, Flags, Layers, SCALE, SCALING, Table, cope, dynamic,
+        llama3, ntk_mixed, yarn,
     },
 };
 use serde_json::Value;
@@ -367,4 +367,40 @@ fn ntk_by_parts_is_yarn_by_turns_without_its_attention_scale() {
     // Its settings can still be given.
     let (_, exact) = table("ntk-by-parts:4:yarn-ramp=exact".parse().unwrap());
     assert_ne!(exact.inv_freq, yarn.inv_freq);
+}
+
+/// `modeling_cope.py` of the authors, `LlamaRotaryEmbedding`.
+#[test]
+fn cope_fades_out_the_last_pairs_as_in_its_code() {
+    let fade = |pairs: usize, n: usize, i: usize| match (i + n).checked_sub(pairs) {
+        Some(j) if n > 1 => (1.0 + (std::f64::consts::PI * j as f64 / (n - 1) as f64).cos()) / 2.0,
+        _ => 1.0,
+    };
+    let check = |case: Case, n: usize, base: f64, factor: f64| {
+        let (pairs, plan) = (case.n_rot / 2, case.plan().unwrap());
+        let found = Table::new(&plan, Layers::Global, 16384).inv_freq;
+        assert_eq!(found.len(), pairs);
+        for (i, found) in found.iter().enumerate() {
+            let theta = base.powf(-(i as f64) / pairs as f64) / factor;
+            let expected = theta * fade(pairs, n, i);
+            assert!((found - expected).abs() <= 1e-14 * theta, "{n} {i}: {found} {expected}");
+        }
+        assert!(n == 1 || found[pairs - 1] == 0.0, "{n}");
+        assert_eq!(plan.warnings, [""; 0]);
+    };
+    let cope = || Flags::method("cope");
+    // Llama 3: 29 of 64 pairs turn less than once in 8,192 tokens.
+    let llama3 = || Case { n_rot: 128, ..Case::default() }.float("freq_base", 500_000.0);
+    check(llama3().flags(cope()), 20, 500_000.0, 1.0);
+    check(llama3().flags(cope().with(&cope::PAIRS, 40)), 40, 500_000.0, 1.0);
+    check(llama3().flags(cope().with(&cope::PAIRS, 1)), 1, 500_000.0, 1.0);
+    // Of 32 pairs by 100,000 there are 12.
+    let small = || Case::default().float("freq_base", 100_000.0);
+    check(small().flags(cope()), 12, 100_000.0, 1.0);
+    let longer = Case { context: Some(16384), ..small() };
+    check(longer.flags(cope().with(&SCALE, 2.0)), 12, 100_000.0, 2.0);
+    assert_eq!(
+        Case::default().flags(cope().with(&cope::PAIRS, 33)).error(),
+        "`cope_pairs` 33: must be a whole number from 1 to 32"
+    );
 }
