@@ -15,7 +15,7 @@
 //!   DPRoPE minimizes a measure of the crate `rope_cpu_lab`.
 //! - `policy`: the sequence length that frequencies are computed for, if a rule depends on it.
 //! - `method`: methods that change attention instead of frequencies, with a file for each ([`rerope`],
-//!   [`self_extend`], [`lm_infinite`], `attention_sinks`). `visibility` is their effect on a query.
+//!   [`self_extend`], [`lm_infinite`], [`mod@string`], `attention_sinks`). `visibility` is their effect on a query.
 //! - `table`: inverse frequencies for a plan and an effective length.
 //! - `cache`: cos/sin rows for these frequencies, [`Rope`].
 //! - `auto`: the choice of a method for a context. `warn` finds settings that are probably mistakes,
@@ -63,6 +63,7 @@ mod rule_inputs;
 mod scaling;
 pub mod self_extend;
 mod sourced;
+pub mod string;
 mod table;
 mod temperature;
 mod visibility;
@@ -112,6 +113,7 @@ pub static METHODS: &[&Scaling] = &[
     &rerope::LEAKY_REROPE,
     &self_extend::SELF_EXTEND,
     &lm_infinite::LM_INFINITE,
+    &string::STRING,
 ];
 
 /// Layers, or keys in them, that share frequencies.

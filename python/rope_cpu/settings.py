@@ -80,6 +80,10 @@ class RopeOptions(TypedDict, total=False):
     lm_infinite_global: int
     #: lm-infinite: number of last tokens that attention covers [default: the trained context]
     lm_infinite_local: int
+    #: string: distance that starts again [default: a third of the trained context]
+    string_shift: int
+    #: string: distance at which it starts again [default: 128]
+    string_window: int
     #: Effective length: position or run [default: position; longrope: run]
     rope_policy: str
     #: Attention sinks: keep the first N tokens and the last in a rolling context

@@ -40,6 +40,8 @@ pub enum FarKeys {
     Grouped(usize),
     /// Keys are at their position. Queries are at theirs, but at most at this one.
     Capped(usize),
+    /// A key at distance d is moved to d minus this.
+    Shifted(usize),
 }
 
 /// A part of the visible keys with one rule for assigned positions.
@@ -91,6 +93,7 @@ impl Visibility {
                 position / group + self.near - self.near / group
             }
             (Region::Far, FarKeys::Capped(last)) => position.min(last),
+            (Region::Far, FarKeys::Shifted(by)) => position.saturating_sub(by),
         }
     }
 
@@ -133,7 +136,8 @@ impl Visibility {
                 near.min(trained) + (trained - near).max(0.0) * times as f64
             }
             FarKeys::AtDistance(_) if near <= trained => f64::INFINITY,
-            FarKeys::AtDistance(_) | FarKeys::Capped(_) => trained,
+            FarKeys::Shifted(by) if near <= trained => trained + by as f64,
+            FarKeys::AtDistance(_) | FarKeys::Shifted(_) | FarKeys::Capped(_) => trained,
         }
     }
 
@@ -146,6 +150,7 @@ impl Visibility {
             }
             FarKeys::AtDistance(_) => tokens.min(self.near),
             FarKeys::Capped(last) => tokens.min(last + 1),
+            FarKeys::Shifted(by) => tokens.min(self.near.max(tokens.saturating_sub(by))),
         }
     }
 
@@ -164,6 +169,7 @@ impl Visibility {
             FarKeys::Divided(k) => format!("Slower({k})"),
             FarKeys::Grouped(group) => format!("Grouped({group})"),
             FarKeys::Capped(last) => format!("Stopped({last})"),
+            FarKeys::Shifted(by) => format!("Shifted({by})"),
         };
         format!("Sight {{ near: {}, first: {}, far: {far} }}", self.near, self.first)
     }
@@ -179,6 +185,8 @@ mod tests {
         assert_eq!(reach(1024, FarKeys::Divided(4)), 1024.0 + 3072.0 * 4.0);
         assert_eq!(reach(8192, FarKeys::Divided(4)), 4096.0);
         assert_eq!(reach(8192, FarKeys::Grouped(8)), 4096.0);
+        assert_eq!(reach(1024, FarKeys::Shifted(896)), 4096.0 + 896.0);
+        assert_eq!(reach(8192, FarKeys::Shifted(896)), 4096.0);
     }
 
     /// Existing prompt caches store a hash of these words.
@@ -190,6 +198,7 @@ mod tests {
             (FarKeys::Divided(4), "Slower(4)"),
             (FarKeys::Grouped(8), "Grouped(8)"),
             (FarKeys::Capped(99), "Stopped(99)"),
+            (FarKeys::Shifted(32), "Shifted(32)"),
         ] {
             let found = Visibility { near: 96, first: 4, far }.identity();
             assert_eq!(found, format!("Sight {{ near: 96, first: 4, far: {saved} }}"));

@@ -280,7 +280,7 @@ fn compare_shows_methods_side_by_side() {
     run.said(&[
         "note: longrope is not shown: RoPE scaling longrope needs the tensor",
         "note: clex is not shown: --rope-scaling clex needs --clex-weights FILE",
-        "note: rerope, leaky-rerope, self-extend, lm-infinite are not shown: they change attention",
+        "note: rerope, leaky-rerope, self-extend, lm-infinite, string are not shown: they change attention",
     ]);
     assert_eq!(run.stderr.lines().count(), 3, "{}", run.stderr);
     let all = json(run);

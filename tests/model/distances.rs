@@ -3,7 +3,7 @@
 
 use rope_cpu::{
     kv_cache::CacheType,
-    rope::{ATTENTION_SINKS, Flags, LOG_N, SCALE, lm_infinite, rerope, self_extend, yarn},
+    rope::{ATTENTION_SINKS, Flags, LOG_N, SCALE, lm_infinite, rerope, self_extend, string, yarn},
 };
 
 use crate::model::{
@@ -46,6 +46,8 @@ impl Case {
                 .with(&lm_infinite::GLOBAL, global)
                 .with(&lm_infinite::LOCAL, local)
         };
+        let shifted =
+            |from, to| scaling("string").with(&string::SHIFT, from).with(&string::WINDOW, to);
         let log_n = |on: bool, flags: Flags| flags.with(&LOG_N, on);
         let case = |flags, log_n, distance| Case { flags, distance, log_n };
         vec![
@@ -75,6 +77,12 @@ impl Case {
                 d if d < 20 => Some(d as f64),
                 _ if j < 270 => Some(20.0),
                 _ => None,
+            }),
+            case(shifted(40, 9), false, |i, j| {
+                Some(if i - j < 40 { i - j } else { i - j - 31 } as f64)
+            }),
+            case(shifted(290, 0), false, |i, j| {
+                Some(if i - j < 290 { i - j } else { i - j - 290 } as f64)
             }),
             case(log_n(true, Flags::default()), true, |i, j| Some((i - j) as f64)),
         ]

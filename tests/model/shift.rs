@@ -4,7 +4,7 @@ use rope_cpu::{
     kv_cache::CacheType,
     rope::{
         Flags, LOG_N, Layers, POLICY, Policy, SCALE, SCALING, Table, lm_infinite, rerope,
-        self_extend, yarn,
+        self_extend, string, yarn,
     },
 };
 
@@ -73,6 +73,14 @@ impl Case {
             .with(&self_extend::WINDOW, 42);
         Case::fixed(tiny, flags, |i, j| {
             Some(if i - j < 42 { i - j } else { i / 6 + 42 - 7 - j / 6 } as f64)
+        })
+    }
+
+    /// Returns the case of STRING, whose distance 42 becomes 5.
+    fn string() -> Case {
+        let flags = Flags::method("string").with(&string::SHIFT, 42).with(&string::WINDOW, 5);
+        Case::fixed(Tiny::llama(), flags, |i, j| {
+            Some(if i - j < 42 { i - j } else { i - j - 37 } as f64)
         })
     }
 
@@ -192,6 +200,7 @@ on_each_case!(ten_shifts_are_what_their_definition_says {
     self_extend(Case::self_extend(Tiny::llama())),
     self_extend_of_gemma3(Case::self_extend(Tiny::gemma3())),
     lm_infinite(Case::lm_infinite()),
+    string(Case::string()),
     ntk(Case::named("ntk")),
     ntk_mixed(Case::named("ntk-mixed")),
     yarn(Case::named("yarn")),

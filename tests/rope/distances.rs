@@ -1,6 +1,6 @@
 //! Methods that act on attention, against the distances of the reference.
 
-use rope_cpu::rope::{Flags, Plan, Region, SCALING, lm_infinite, rerope, self_extend};
+use rope_cpu::rope::{Flags, Plan, Region, SCALING, lm_infinite, rerope, self_extend, string};
 
 use crate::rope::{Case, close, floats, golden};
 
@@ -129,4 +129,26 @@ fn defaults_reach_the_context() {
         let farthest = farthest.into_iter().fold(0.0, f64::max);
         assert!(farthest <= 8192.0, "{scaling}: {farthest}");
     }
+}
+
+/// The paper's formula, section 4, as in the authors' code for generated tokens.
+#[test]
+fn far_distances_of_string_start_again() {
+    let plan = |context, flags: Flags| {
+        let flags = flags.with(&SCALING, "string");
+        Case { context_train: 1200, context: Some(context), ..Case::default() }.flags(flags)
+    };
+    let of = plan(1200, Flags::default()).plan().unwrap();
+    for (d, expected) in [(0, 0), (1, 1), (399, 399), (400, 128), (401, 129), (1199, 927)] {
+        assert_eq!(distance(&of, 1199, 1199 - d), Some(expected as f64), "{d}");
+    }
+    assert_eq!(of.warnings, [""; 0]);
+    let given = Flags::default().with(&string::SHIFT, 300).with(&string::WINDOW, 50);
+    let of = plan(1450, given).plan().unwrap();
+    assert_eq!((distance(&of, 1449, 0), of.reaches()), (Some(1199.0), true));
+    let given = Flags::default().with(&string::SHIFT, 300).with(&string::WINDOW, 300);
+    assert_eq!(
+        plan(1200, given).error(),
+        "`string_window` 300: must be a whole number from 0 to 299"
+    );
 }

@@ -3,7 +3,7 @@
 use rope_cpu::{
     rope::{
         FREQ_BASE, FarKeys, Flags, Layers, Plan, SCALE, Table, dprope, llama3, lm_infinite,
-        ntk_mixed, rerope, self_extend, yarn,
+        ntk_mixed, rerope, self_extend, string, yarn,
     },
     settings::{Kind, Parameter},
 };
@@ -18,7 +18,7 @@ pub fn axes(plan: &Plan, flags: &Flags) -> Vec<Searched> {
     let visibility = plan.visibility;
     let group = match visibility.far {
         FarKeys::Divided(by) | FarKeys::Grouped(by) => by,
-        FarKeys::AtDistance(_) | FarKeys::Capped(_) => 1,
+        FarKeys::AtDistance(_) | FarKeys::Capped(_) | FarKeys::Shifted(_) => 1,
     };
     let (near, first, group) = (visibility.near as f64, visibility.first as f64, group as f64);
     let times = |parameter: &'static Parameter, start: f64, ratio: f64, multiple| {
@@ -41,6 +41,8 @@ pub fn axes(plan: &Plan, flags: &Flags) -> Vec<Searched> {
         times(&self_extend::GROUP, group, 2.0, 1),
         times(&self_extend::WINDOW, near, 2.0, 16),
         times(&lm_infinite::LOCAL, near, 2.0, 1),
+        times(&string::SHIFT, near, 1.5, 1),
+        times(&string::WINDOW, 128.0, 2.0, 1),
         times(&lm_infinite::GLOBAL, first, 2.0, 1),
     ];
     let read = |(one, _): &Searched| flags.scaling().is_some_and(|scaling| scaling.reads(one));
