@@ -29,6 +29,7 @@ use hf_hub::{
 };
 
 pub use choice::Wanted;
+pub(crate) use choice::accompanies_model;
 pub use error::Error;
 use listing::Listing;
 use transfer::Transfer;
