@@ -162,6 +162,7 @@ fn load(args: &Args, drafts: Drafts, server: &Server) -> Result<Option<Runtime>,
         disk: on_disk.map(|folder| (folder.clone(), args.requests.cache_disk_limit << 20)),
         moved_min: Some(args.requests.cache_reuse).filter(|tokens| *tokens > 0),
         quotes: args.log.log_prompts,
+        turns: None,
     };
     let reserved = plan.reserve(&model);
     let runtime = Runtime::start(model.clone(), plan.clone(), scheduling, reserved)?;
