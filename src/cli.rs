@@ -22,6 +22,7 @@ mod method_runs;
 mod methods;
 mod names;
 pub mod open;
+mod opened;
 mod pager;
 pub mod passkey;
 pub mod perplexity;

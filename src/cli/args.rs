@@ -92,6 +92,11 @@ impl ModelArgs {
         }
     }
 
+    /// Returns whether a model is given.
+    pub fn is_given(&self) -> bool {
+        !self.model.is_empty() || !self.hub.hf_repo.is_empty()
+    }
+
     /// Returns a usage error that starts with the name of the model file.
     pub fn named(&self, error: impl Display) -> Error {
         named(self.known().unwrap_or("".as_ref()), error)

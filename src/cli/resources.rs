@@ -123,7 +123,8 @@ impl From<runtime::Error> for Error {
     }
 }
 
-fn too_large(error: &runtime::Error) -> bool {
+/// Returns whether a run needs more memory than is available.
+pub fn too_large(error: &runtime::Error) -> bool {
     match error {
         runtime::Error::TooLarge(_) => true,
         runtime::Error::Draft { error, .. } => too_large(error),
