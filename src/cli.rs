@@ -12,8 +12,10 @@ pub mod eval;
 mod extension;
 mod flags;
 pub mod imatrix;
+mod import;
 pub mod inspect;
 mod launch;
+mod list;
 mod llama;
 mod load;
 mod log;
@@ -27,13 +29,17 @@ pub mod passkey;
 pub mod perplexity;
 mod plot;
 mod progress;
+mod ps;
+mod pull;
 pub mod quantize;
 pub mod read;
 mod resources;
+mod rm;
 pub mod rope;
 pub mod run;
 mod sampling;
 pub mod serve;
+mod shelf;
 pub mod shell;
 pub mod sweep;
 mod table;
@@ -99,6 +105,15 @@ enum Subcommands {
     Open(Box<serve::Args>),
     Launch(Box<launch::Args>),
     Read(Box<read::Args>),
+
+    Pull(pull::Args),
+    List(list::ListArgs),
+    Show(list::ShowArgs),
+    Rm(rm::RmArgs),
+    Cp(rm::CpArgs),
+    Import(import::Args),
+    Ps(ps::PsArgs),
+    Stop(ps::StopArgs),
 
     Embed(Box<embed::Args>),
     /// Measure the speed of a model, as llama-bench does
@@ -200,18 +215,27 @@ fn parse(command: &clap::Command, argv: &[OsString]) -> Result<CommandLine, Exit
         let reason = wording::first_line(&message);
         Error::usage(format_args!("environment variable {names}: {reason}")).report()
     })?;
+    let named = environment::extended(command, argv, &variables);
     environment::store(variables);
-    Ok(line)
+    match shelf::with_paths(command, &named).map_err(|error| error.report())? {
+        None => Ok(line),
+        // An option of a preset may have an invalid value.
+        Some(named) => read(&named.argv()).map_err(|_| {
+            let fails = |argv: &[OsString]| Some(wording::first_line(&read(argv).err()?));
+            Error::usage(named.explain(fails)).report()
+        }),
+    }
 }
 
 /// Runs a command line; `argv` starts with the program's name.
 pub fn run(argv: Vec<OsString>) -> ExitCode {
     platform::prepare_terminal();
     let command = command();
-    let typed = match argv::normalize(&command, argv) {
+    let mut typed = match argv::normalize(&command, argv) {
         Ok(typed) => typed,
         Err(error) => return error.report(),
     };
+    typed.argv = shelf::with_bare_name(&command, &typed.argv);
     let line = match parse(&command, &typed.argv) {
         Ok(line) => line,
         Err(code) => return code,
@@ -243,6 +267,14 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
             Err(error) => Err(error),
         },
         Some(Subcommands::Read(args)) => read::run(&args, &mut std::io::stdout().lock()),
+        Some(Subcommands::Pull(args)) => pull::run(&args, &mut std::io::stdout().lock()),
+        Some(Subcommands::List(args)) => list::list(&args, &mut std::io::stdout().lock()),
+        Some(Subcommands::Show(args)) => list::show(&args, &mut std::io::stdout().lock()),
+        Some(Subcommands::Rm(args)) => rm::rm(&args),
+        Some(Subcommands::Cp(args)) => rm::cp(&args),
+        Some(Subcommands::Import(args)) => import::run(&args),
+        Some(Subcommands::Ps(args)) => ps::ps(&args, &mut std::io::stdout().lock()),
+        Some(Subcommands::Stop(args)) => ps::stop(&args),
         Some(Subcommands::Embed(args)) => embed::run(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Bench(args)) => bench::run(&args),
         Some(Subcommands::Sweep(args)) => sweep::run(&args),
