@@ -134,6 +134,9 @@ enum Subcommands {
     Detokenize(tokenize::DetokenizeArgs),
     /// Print a completion script for a shell
     Completions(shell::CompletionsArgs),
+    /// Print words for completion scripts
+    #[command(hide = true)]
+    Complete(shell::CompleteArgs),
     /// Print the manual page
     Man(shell::ManArgs),
 }
@@ -294,6 +297,7 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
         Some(Subcommands::Completions(args)) => {
             shell::completions(&args, &mut std::io::stdout().lock())
         }
+        Some(Subcommands::Complete(args)) => shell::complete(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Man(args)) => shell::man(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Detokenize(args)) => {
             tokenize::detokenize(&args, &mut std::io::stdout().lock())
