@@ -18,7 +18,7 @@ pub enum Error {
     )]
     Name { name: String, max: usize },
     #[error(
-        "no model is named {}{}; `rope-cpu list` shows all, `rope-cpu pull USER/MODEL` downloads one",
+        "no file and no model is named {}{}; `rope-cpu list` shows all, `rope-cpu pull USER/MODEL` downloads one",
         escaped(name),
         nearest(near)
     )]

@@ -149,7 +149,8 @@ fn models(folder: &Path, depth: usize) -> io::Result<Vec<PathBuf>> {
             break;
         }
     }
-    found.sort();
+    // Files of the folder itself come first.
+    found.sort_by_cached_key(|path| (path.components().count(), path.clone()));
     Ok(found)
 }
 

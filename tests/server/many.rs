@@ -381,6 +381,25 @@ fn a_server_that_stops_saves_conversations_and_refuses_those_who_wait() {
 }
 
 #[test]
+fn a_preset_has_its_options() {
+    let folder = shelf();
+    let presets = folder.path().join("presets.toml");
+    fs::write(
+        &presets,
+        "[short]\nmodel = \"second\"\npredict = 3\n[wrong]\nmodel = \"first\"\ntemp = \"x\"\n",
+    )
+    .unwrap();
+    let server = serve(folder.path(), &["--presets", presets.to_str().unwrap()]);
+    let body = json!({ "model": "short", "prompt": PROMPT, "ignore_eos": true });
+    let answer = server.post("/completion", body).json();
+    assert_eq!((&answer["model"], &answer["tokens_predicted"]), (&json!("short"), &json!(3)));
+    let body = json!({ "model": "wrong", "prompt": PROMPT });
+    server
+        .post("/completion", body)
+        .refused(500, &["\"wrong\" cannot be opened", "presets.toml:6"]);
+}
+
+#[test]
 fn what_does_not_fit_says_what_would() {
     let folder = shelf();
     let server = serve(folder.path(), &["--models-memory", "1"]);

@@ -1,8 +1,6 @@
 //! The options of `serve`.
 
-use std::env;
-
-use rope_cpu::shelf::{Entry, Options as ShelfOptions, Shelf};
+use rope_cpu::shelf::{Entry, Shelf};
 
 use super::{
     AdapterArgs, EngineArgs, LogArgs, MemoryArgs, ModelArgs, RopeArgs, SamplingArgs, SparseArgs,
@@ -89,32 +87,21 @@ impl ServeArgs {
                 "{option} is for one model: add -m FILE, or remove it to serve all models on the disk"
             )));
         }
-        let options = ShelfOptions::from_variables(|name| env::var(name).ok());
-        Ok(Some(Shelf::new(ShelfOptions {
-            models_dir: self.shelved.models_dir.clone().or(options.models_dir),
-            presets: self.shelved.models_preset.clone().or(options.presets),
-            ..options
-        })))
+        Ok(Some(self.model.hub.shelf.shelf()))
     }
 
-    /// Returns the options for a model of the shelf.
+    /// Returns the options for a model of the shelf, with the name of its answers.
     ///
     /// # Errors
     /// If its preset has invalid options.
     pub fn for_entry(&self, entry: &Entry) -> Result<Self, Error> {
-        if let Some(preset) = entry.presets.iter().find(|preset| !preset.choices.is_empty()) {
-            return Err(Error::usage(format_args!(
-                "{}:{}: the preset {:?} has options, which a server of many models does not read: start \
-                 another server with -m {}",
-                preset.path.display(),
-                preset.line,
-                preset.name,
-                preset.name
-            )));
-        }
-        let model = ModelArgs { model: vec![entry.path.clone()], ..self.model.clone() };
-        let listen = Listen { alias: vec![entry.name.clone()], ..self.listen.clone() };
-        Ok(ServeArgs { model, listen, ..self.clone() })
+        let args = match entry.presets.iter().any(|preset| !preset.choices.is_empty()) {
+            true => crate::cli::serve_args_of(entry)?,
+            false => self.clone(),
+        };
+        let model = ModelArgs { model: vec![entry.path.clone()], ..args.model };
+        let listen = Listen { alias: vec![entry.name.clone()], ..args.listen };
+        Ok(ServeArgs { model, listen, ..args })
     }
 
     /// Returns the keys of the command line and of the file.

@@ -1,6 +1,6 @@
 //! The options of a server of many models.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use crate::{numbers, server::KeepAlive};
 
@@ -11,19 +11,6 @@ type Idle = Option<Duration>;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Many models")]
 pub struct Shelved {
-    /// Folder of models, by the names of their files
-    ///
-    /// By default rope-cpu/models in your data folder, if it exists. Models of the hub's cache and of
-    /// ollama, LM Studio, Jan and llama.cpp are served as well.
-    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
-    pub models_dir: Option<PathBuf>,
-
-    /// File of presets: names with a model and options
-    ///
-    /// A name ending in .ini is a file of llama-server.
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, hide_short_help = true)]
-    pub models_preset: Option<PathBuf>,
-
     /// Models that are open at a time; 0: as many as fit
     ///
     /// Without -m the server opens the model that a request names. Before it opens one more, it
