@@ -52,6 +52,7 @@ mod scheduler;
 mod slot;
 mod status;
 mod task;
+mod turns;
 mod updates;
 
 pub use disk::Disk;
@@ -61,5 +62,6 @@ pub use moves::LEAST as MOVED_LEAST;
 pub use request::{Generated, Outcome, Reading, Reply, Request, Scales, Update, Wanted};
 pub use scheduler::{Options, Scheduler};
 pub use status::{SlotState, State, Status};
+pub use turns::Turns;
 pub(crate) use updates::Heard;
 pub use updates::{Answered, Collected, Updates};

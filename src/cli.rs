@@ -12,8 +12,10 @@ pub mod eval;
 mod extension;
 mod flags;
 pub mod imatrix;
+mod import;
 pub mod inspect;
 mod launch;
+mod list;
 mod llama;
 mod load;
 mod log;
@@ -22,18 +24,23 @@ mod method_runs;
 mod methods;
 mod names;
 pub mod open;
+mod opened;
 mod pager;
 pub mod passkey;
 pub mod perplexity;
 mod plot;
 mod progress;
+mod ps;
+mod pull;
 pub mod quantize;
 pub mod read;
 mod resources;
+mod rm;
 pub mod rope;
 pub mod run;
 mod sampling;
 pub mod serve;
+mod shelf;
 pub mod shell;
 pub mod sweep;
 mod table;
@@ -51,6 +58,7 @@ use std::{
     path::Path,
     process::ExitCode,
     slice,
+    sync::OnceLock,
 };
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
@@ -60,6 +68,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rope_cpu::{
     platform::{self, interrupt},
     rope::Plan,
+    shelf::Entry,
 };
 
 /// Runs GGUF language models on the CPU, past the context they were trained for
@@ -100,6 +109,15 @@ enum Subcommands {
     Launch(Box<launch::Args>),
     Read(Box<read::Args>),
 
+    Pull(pull::Args),
+    List(list::ListArgs),
+    Show(list::ShowArgs),
+    Rm(rm::RmArgs),
+    Cp(rm::CpArgs),
+    Import(import::Args),
+    Ps(ps::PsArgs),
+    Stop(ps::StopArgs),
+
     Embed(Box<embed::Args>),
     /// Measure the speed of a model, as llama-bench does
     Bench(Box<bench::Args>),
@@ -119,6 +137,9 @@ enum Subcommands {
     Detokenize(tokenize::DetokenizeArgs),
     /// Print a completion script for a shell
     Completions(shell::CompletionsArgs),
+    /// Print words for completion scripts
+    #[command(hide = true)]
+    Complete(shell::CompleteArgs),
     /// Print the manual page
     Man(shell::ManArgs),
 }
@@ -200,18 +221,60 @@ fn parse(command: &clap::Command, argv: &[OsString]) -> Result<CommandLine, Exit
         let reason = wording::first_line(&message);
         Error::usage(format_args!("environment variable {names}: {reason}")).report()
     })?;
+    let named = environment::extended(command, argv, &variables);
     environment::store(variables);
-    Ok(line)
+    match shelf::with_paths(command, &named).map_err(|error| error.report())? {
+        None => Ok(line),
+        // An option of a preset may have an invalid value.
+        Some(named) => read(&named.argv()).map_err(|_| {
+            let fails = |argv: &[OsString]| Some(wording::first_line(&read(argv).err()?));
+            Error::usage(named.explain(fails)).report()
+        }),
+    }
+}
+
+/// The command line of this process, in clap's form.
+static TYPED: OnceLock<Vec<OsString>> = OnceLock::new();
+
+/// Returns the options of a server for a model of the shelf: typed ones, those of variables, and
+/// those of the model's presets.
+///
+/// # Errors
+/// If an option of a preset is invalid, with its place.
+fn serve_args_of(entry: &Entry) -> Result<serve::Args, Error> {
+    let command = command();
+    let typed = TYPED.get().map(Vec::as_slice).unwrap_or_default();
+    let variables = environment::variables(&command, typed, |name| env::var_os(name))?;
+    let argv = environment::extended(&command, typed, &variables);
+    let named = shelf::with_entry(&command, &argv, entry)?;
+    let parser = names::for_clap(definition());
+    let read = |argv: &[OsString]| {
+        let matches = parser.clone().try_get_matches_from(argv);
+        let line = matches.and_then(|matches| CommandLine::from_arg_matches(&matches));
+        line.map_err(|error| wording::reworded(error, argv))
+    };
+    match read(&named.argv()) {
+        Ok(CommandLine {
+            command: Some(Subcommands::Serve(args) | Subcommands::Open(args)),
+            ..
+        }) => Ok(*args),
+        Ok(_) => Err(Error::usage("only serve and open have models of the shelf")),
+        Err(_) => {
+            Err(Error::usage(named.explain(|argv| Some(wording::first_line(&read(argv).err()?)))))
+        }
+    }
 }
 
 /// Runs a command line; `argv` starts with the program's name.
 pub fn run(argv: Vec<OsString>) -> ExitCode {
     platform::prepare_terminal();
     let command = command();
-    let typed = match argv::normalize(&command, argv) {
+    let mut typed = match argv::normalize(&command, argv) {
         Ok(typed) => typed,
         Err(error) => return error.report(),
     };
+    typed.argv = shelf::with_bare_name(&command, &typed.argv);
+    TYPED.get_or_init(|| typed.argv.clone());
     let line = match parse(&command, &typed.argv) {
         Ok(line) => line,
         Err(code) => return code,
@@ -243,6 +306,14 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
             Err(error) => Err(error),
         },
         Some(Subcommands::Read(args)) => read::run(&args, &mut std::io::stdout().lock()),
+        Some(Subcommands::Pull(args)) => pull::run(&args, &mut std::io::stdout().lock()),
+        Some(Subcommands::List(args)) => list::list(&args, &mut std::io::stdout().lock()),
+        Some(Subcommands::Show(args)) => list::show(&args, &mut std::io::stdout().lock()),
+        Some(Subcommands::Rm(args)) => rm::rm(&args),
+        Some(Subcommands::Cp(args)) => rm::cp(&args),
+        Some(Subcommands::Import(args)) => import::run(&args),
+        Some(Subcommands::Ps(args)) => ps::ps(&args, &mut std::io::stdout().lock()),
+        Some(Subcommands::Stop(args)) => ps::stop(&args),
         Some(Subcommands::Embed(args)) => embed::run(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Bench(args)) => bench::run(&args),
         Some(Subcommands::Sweep(args)) => sweep::run(&args),
@@ -262,6 +333,7 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
         Some(Subcommands::Completions(args)) => {
             shell::completions(&args, &mut std::io::stdout().lock())
         }
+        Some(Subcommands::Complete(args)) => shell::complete(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Man(args)) => shell::man(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Detokenize(args)) => {
             tokenize::detokenize(&args, &mut std::io::stdout().lock())

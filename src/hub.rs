@@ -14,6 +14,7 @@ mod choice;
 mod environment;
 mod error;
 mod listing;
+mod ranges;
 mod transfer;
 
 use std::{
@@ -29,6 +30,7 @@ use hf_hub::{
 };
 
 pub use choice::Wanted;
+pub(crate) use choice::accompanies_model;
 pub use error::Error;
 use listing::Listing;
 use transfer::Transfer;
@@ -149,6 +151,12 @@ impl Hub {
             let path = path.to_path_buf();
             move |source| Error::Disk { path, source }
         };
+        let blobs = chosen.iter().filter(|name| !snapshot.join(name).exists()).map(|name| {
+            let file = listing.file(name)?;
+            Ok((cache.blob_path(&file.hash), file.bytes))
+        });
+        self.check_space(repo, &blobs.collect::<Result<Vec<_>, Error>>()?)?;
+        let agent = transfer::agent();
         for name in &chosen {
             let file = listing.file(name)?;
             let path = snapshot.join(name);
@@ -160,11 +168,27 @@ impl Hub {
                 fs::create_dir_all(folder).map_err(disk(folder))?;
             }
             let url = at_commit.url(&percent_encoded(name));
-            Transfer { hub: self, repo, file, url }.fetch(&blob, on_event)?;
+            let agent = agent.clone();
+            Transfer { hub: self, repo, file, url, agent }.fetch(&blob, on_event)?;
             link(&blob, &snapshot, name).map_err(disk(&path))?;
         }
         cache.create_ref(&listing.commit).map_err(disk(self.cache.path()))?;
         Ok(snapshot.join(&chosen[0]))
+    }
+
+    /// Checks that the disk has space for what is missing of `blobs`, files with their sizes.
+    fn check_space(&self, repo: &str, blobs: &[(PathBuf, u64)]) -> Result<(), Error> {
+        let missing = blobs.iter().filter(|(blob, _)| !blob.exists());
+        let need = missing.map(|(blob, bytes)| ranges::missing(blob, *bytes));
+        let need = need.fold(0u64, u64::saturating_add);
+        let folder = self.cache.path();
+        let there = folder.ancestors().find(|folder| folder.exists());
+        match there.and_then(platform::free_bytes) {
+            Some(free) if need > free => {
+                Err(Error::Space { repo: repo.into(), need, free, folder: folder.clone() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the path of a model in the cache. Prefers the current commit, then the last one that

@@ -45,6 +45,7 @@
 //! | [`quantize`] | conversion of a model into another format |
 //! | [`imatrix`] | importance matrices: which weights matter, for quantization |
 //! | `patterns` | finds several strings in a text in one pass |
+//! | [`shelf`] | every model on the disk by name, and presets of options |
 //! | [`hub`] | download and storage of models of the Hugging Face Hub |
 //! | [`gguf`] | memory-maps and validates model files |
 //! | [`settings`] | the names and descriptions of settings, from which front ends derive theirs |
@@ -82,6 +83,8 @@ pub mod rope;
 pub mod runtime;
 pub mod sample;
 pub mod settings;
+#[cfg(feature = "hub")]
+pub mod shelf;
 pub mod threads;
 pub mod tokenizer;
 

@@ -42,8 +42,9 @@ compile_error!(
 
 pub(crate) use system::mapping_fault;
 pub use system::{
-    PATH_ESCAPE, create_private_directory, input_is_ready, link, open_without_following,
-    others_may_write, prefer_fast_cores, prepare_terminal, set_new_file_access,
+    PATH_ESCAPE, create_private_directory, free_bytes, input_is_ready, link,
+    open_without_following, others_may_write, prefer_fast_cores, prepare_terminal,
+    set_new_file_access,
 };
 
 use std::{env, path::PathBuf};

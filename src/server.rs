@@ -1,9 +1,10 @@
-//! Serves a model over the interfaces of llama-server, OpenAI, Anthropic and ollama.
+//! Serves models over the interfaces of llama-server, OpenAI, Anthropic and ollama.
 //!
 //! Two threads serve connections, and never do the work of a request: handlers run on other threads
 //! (`work`). A body is parsed as a type of its interface (`read`). Each chat interface fills one
 //! `ChatRequest` (`chat`), which becomes the prompt and the parameters. Handlers send jobs to the
-//! scheduler and receive updates. The scheduler owns the engine and runs on a separate thread.
+//! scheduler and receive updates. The scheduler owns the engine and runs on a separate thread. A
+//! server has one model, or opens and closes those of the shelf (`models`).
 
 mod adapters;
 mod answers;
@@ -26,7 +27,9 @@ mod http;
 mod latency;
 mod lazy;
 mod log;
+mod manage;
 mod memory;
+mod models;
 mod native;
 mod ollama;
 mod openai;
@@ -43,6 +46,7 @@ mod request_fields;
 mod rerank;
 mod sampling;
 mod slot_action;
+mod state;
 mod timings;
 mod updates;
 mod volatile;
@@ -63,10 +67,13 @@ use tokio::{
 };
 
 pub use adapters::scales_of;
-pub use app::{App, Longer, Server};
+pub use app::{App, Longer, Opened};
 pub use compiling::Compiling;
-pub use options::{Listen, Options, Requests};
+pub use memory::Memory;
+pub use models::{KeepAlive, Unopened, Wanted};
+pub use options::{Listen, Options, Requests, Shelved};
 pub use slot_action::remove_incomplete;
+pub use state::Server;
 
 /// How often a stopping server checks whether answers are still being generated.
 const DRAIN_STEP: Duration = Duration::from_millis(20);
@@ -94,6 +101,7 @@ pub async fn serve(
     stop.await;
     let end = Instant::now().checked_add(drain_max);
     server.stopping.store(true, Relaxed);
+    server.models.refuse();
     let drained = async {
         // New requests are still accepted, and refused with the reason.
         while server.busy() {

@@ -26,6 +26,7 @@ mod quantize;
 mod read;
 mod rope;
 mod sampling;
+mod shelf;
 mod shell;
 #[cfg(unix)]
 mod shortened;

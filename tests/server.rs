@@ -13,6 +13,7 @@ mod interfaces;
 mod limits;
 mod load;
 mod log;
+mod many;
 mod memory;
 mod metrics;
 mod open;

@@ -20,14 +20,16 @@ impl Pace {
         Pace { step_max, micro_batch, token: None }
     }
 
-    /// Returns the number of tokens in the next step, including `answers` tokens of answers.
-    pub fn step_tokens(&self, answers: usize) -> usize {
+    /// Returns the number of tokens in the next step, including `answers` tokens of answers. If
+    /// `others` compute as well, they wait for the step as answers do.
+    pub fn step_tokens(&self, answers: usize, others: bool) -> usize {
+        let short = answers > 0 || others;
         match self.token {
-            Some(token) if answers > 0 => {
+            Some(token) if short => {
                 let tokens = (self.step_max.as_secs_f64() / token) as usize;
                 answers + tokens.clamp(LEAST, self.micro_batch)
             }
-            None if answers > 0 => answers + LEAST,
+            None if short => answers + LEAST,
             _ => self.micro_batch,
         }
     }

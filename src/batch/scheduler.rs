@@ -37,6 +37,7 @@ use super::{
     request::Job,
     slot::{Ended, Running, Slot},
     status::Place,
+    turns::{Member, Turns},
     updates::Heard,
 };
 
@@ -81,13 +82,23 @@ pub struct Options {
     pub moved_min: Option<usize>,
     /// Whether the log may quote prompts.
     pub quotes: bool,
+    /// The turns of schedulers that share the processors; `None` for a scheduler with processors to
+    /// itself.
+    pub turns: Option<Turns>,
 }
 
 impl Options {
     /// Returns the options for `slots` slots, without drafts and with steps of at most 200 ms.
     pub fn new(slots: usize) -> Self {
         let speculations = (0..slots).map(|_| Speculation::none()).collect();
-        Options { speculations, step_max: STEP_MAX, disk: None, moved_min: None, quotes: false }
+        Options {
+            speculations,
+            step_max: STEP_MAX,
+            disk: None,
+            moved_min: None,
+            quotes: false,
+            turns: None,
+        }
     }
 }
 
@@ -109,6 +120,8 @@ pub struct Scheduler<'t> {
     disk: Option<Disk>,
     moved_min: Option<usize>,
     pace: Pace,
+    /// This scheduler among those that share the processors.
+    member: Option<Member>,
     /// The time for the constraints of all answers in a step.
     budget: StepBudget,
     /// The measured times of steps that computed only answers.
@@ -134,7 +147,7 @@ impl<'t> Scheduler<'t> {
         options: Options,
         status: Arc<Status>,
     ) -> Self {
-        let Options { mut speculations, step_max, disk, moved_min, quotes } = options;
+        let Options { mut speculations, step_max, disk, moved_min, quotes, turns } = options;
         if speculations.is_empty() {
             speculations.push(Speculation::none());
         }
@@ -154,6 +167,7 @@ impl<'t> Scheduler<'t> {
             disk,
             moved_min,
             pace,
+            member: turns.map(|turns| turns.join()),
             budget: StepBudget::new(step_max),
             costs: Costs::default(),
             without_drafts: false,
@@ -357,7 +371,9 @@ impl<'t> Scheduler<'t> {
         self.displace();
         self.resume_displaced();
         self.admit();
+        let turn = self.member.as_ref().map(Member::take);
         self.compute();
+        drop(turn);
         self.save_oldest();
         self.report_status();
     }

@@ -11,6 +11,7 @@ pub mod parameters;
 mod rope;
 mod sampling;
 mod server;
+mod shelf;
 mod sparse;
 mod speculation;
 mod template;
@@ -25,6 +26,7 @@ pub use opening::OpeningArgs;
 pub use rope::{RopeArgs, on_or_off};
 pub use sampling::SamplingArgs;
 pub use server::ServeArgs;
+pub use shelf::ShelfArgs;
 pub use sparse::SparseArgs;
 pub use speculation::SpeculationArgs;
 pub use template::TemplateArgs;
@@ -50,9 +52,9 @@ use rope_cpu::{
 #[derive(Clone, Debug, clap::Args)]
 #[command(group = ArgGroup::new("source").args(["model", "hf_repo"]).required(true))]
 pub struct ModelArgs {
-    /// Model file (GGUF)
+    /// Model file (GGUF), or the name of a model
     ///
-    /// `rope-cpu FILE` is short for `rope-cpu -m FILE`.
+    /// `rope-cpu list` shows the names. `rope-cpu FILE` is short for `rope-cpu -m FILE`.
     #[arg(short, long, alias = "LLAMA_ARG_MODEL", value_name = "FILE", help_heading = "Model")]
     #[arg(action = ArgAction::Append)]
     pub model: Vec<PathBuf>,
@@ -91,6 +93,11 @@ impl ModelArgs {
                 Ok(self.fetched.get_or_init(|| file))
             }
         }
+    }
+
+    /// Returns whether a model is given.
+    pub fn is_given(&self) -> bool {
+        !self.model.is_empty() || !self.hub.hf_repo.is_empty()
     }
 
     /// Returns a usage error that starts with the name of the model file.

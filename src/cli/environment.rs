@@ -51,7 +51,19 @@ const ROPE: [&str; 7] =
     ["explain", "compare", "disturbance", "bake", "advise", "attention", "tune"];
 
 /// The options with the same meaning in every command.
-const EVERYWHERE: [&str; 6] = ["hf-file", "hf-repo", "hf-token", "isa", "model", "offline"];
+const EVERYWHERE: [&str; 11] = [
+    "api-key",
+    "hf-file",
+    "hf-repo",
+    "hf-token",
+    "host",
+    "isa",
+    "model",
+    "models-dir",
+    "offline",
+    "port",
+    "presets",
+];
 
 /// Returns whether a variable can set an option of a command. Commands with other options than
 /// llama-cli accept only the variables in [`EVERYWHERE`].
@@ -104,7 +116,8 @@ pub fn variables(
         let Some((value, name)) = variable_names(option).into_iter().find_map(set) else {
             continue;
         };
-        if let Some(option) = argument(command, option, &name, &value)? {
+        let shown = format!("environment variable {name}");
+        if let Some(option) = argument(command, option, &shown, &value)? {
             found.push(Variable { name, option });
         }
     }
@@ -237,7 +250,8 @@ fn options(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(|option| can_be_set(command.get_name(), option))
 }
 
-fn is_given(option: &Arg, argv: &[OsString]) -> bool {
+/// Returns whether `argv`, in clap's form, has an option.
+pub fn is_given(option: &Arg, argv: &[OsString]) -> bool {
     let name = format!("--{}", option.get_long().unwrap_or_default());
     let options = argv.iter().take_while(|arg| *arg != "--").map(|arg| arg.to_string_lossy());
     options.into_iter().any(|arg| arg.split_once('=').map_or(&*arg, |(name, _)| name) == name)
@@ -249,9 +263,12 @@ fn variable_names(option: &Arg) -> Vec<String> {
     names::longs(option).map(ours).chain(names::variable(option).map(String::from)).collect()
 }
 
-/// Returns the argument for an option that a variable sets; `None` for a switch that is off by
-/// default.
-fn argument(
+/// Returns the argument for an option that a variable or a preset sets; `None` for a switch that is
+/// off by default. `name` is the variable or the place in messages.
+///
+/// # Errors
+/// If the value of a switch is neither on nor off.
+pub fn argument(
     command: &Command,
     option: &Arg,
     name: &str,
@@ -265,7 +282,7 @@ fn argument(
     }
     match switch(value) {
         // llama.cpp ignores the value of these.
-        _ if name.starts_with("LLAMA_ARG_NO_") => Ok(Some(format!("--{long}").into())),
+        _ if name.contains(" LLAMA_ARG_NO_") => Ok(Some(format!("--{long}").into())),
         Some(true) => Ok(Some(format!("--{long}").into())),
         Some(false) => {
             let opposite = format!("no-{long}");
@@ -273,7 +290,7 @@ fn argument(
             Ok(exists.then(|| format!("--{opposite}").into()))
         }
         None => Err(Error::usage(format_args!(
-            "environment variable {name} is {value:?}: the value for --{long} must be on or off"
+            "{name} is {value:?}: the value for --{long} must be on or off"
         ))),
     }
 }

@@ -185,6 +185,9 @@ pub fn run(args: &Args) -> Result<ExitStatus, Error> {
     if serve.rope.is_default() {
         serve.rope = RopeArgs::auto();
     }
+    if !serve.model.is_given() {
+        return Err(Error::usage("launch needs a model: add -m FILE or -hf USER/MODEL"));
+    }
     // Looked for before the model is loaded, which may take long.
     let (name, install) = args.agent.program();
     let program = which::which(name)

@@ -1,10 +1,13 @@
 //! `rope-cpu completions` and `rope-cpu man`: shell completions and manual pages.
+//!
+//! clap_complete writes scripts that know the options. For bash, zsh and fish, lines at their end ask
+//! `rope-cpu complete names` for the names of models.
 
 use std::{fs, io::Write, path::PathBuf};
 
 use clap_complete::Shell;
 
-use super::{Error, command};
+use super::{Error, args::ShelfArgs, command};
 
 /// The options of `completions`.
 #[derive(Debug, clap::Args)]
@@ -12,6 +15,68 @@ pub struct CompletionsArgs {
     /// Shell that the script is for
     shell: Shell,
 }
+
+/// The options of `complete`, which completion scripts run.
+#[derive(Debug, clap::Args)]
+pub struct CompleteArgs {
+    /// Words to print
+    what: Words,
+
+    #[command(flatten)]
+    shelf: ShelfArgs,
+}
+
+/// Words that only the program knows.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Words {
+    /// Names of models.
+    Names,
+}
+
+/// Completes names in bash: after a command or an option that takes one. A colon starts a new word
+/// there, so what is before it is removed from each name.
+const BASH: &str = r#"
+_rope_cpu_with_names() {
+    local cur=${COMP_LINE:0:COMP_POINT} prev word
+    cur=${cur##* }
+    word=${COMP_LINE:0:COMP_POINT}
+    word=${word% *}
+    prev=${word##* }
+    case $prev in
+        run | serve | open | show | rm | cp | -m | --model | -md | --spec-draft-model)
+            if [[ $cur != -* ]]; then
+                COMPREPLY=($(compgen -W "$(rope-cpu complete names 2>/dev/null)" -- "$cur"))
+                local before=${cur%"${cur##*:}"}
+                [[ $COMP_WORDBREAKS == *:* ]] && COMPREPLY=("${COMPREPLY[@]#"$before"}")
+                [[ $prev == -m || $prev == --model ]] && COMPREPLY+=($(compgen -f -- "$cur"))
+                return
+            fi
+            ;;
+    esac
+    _rope__cpu "$@"
+}
+complete -F _rope_cpu_with_names -o nosort -o bashdefault -o default rope-cpu 2>/dev/null ||
+    complete -F _rope_cpu_with_names -o bashdefault -o default rope-cpu
+"#;
+
+/// Completes names in zsh.
+const ZSH: &str = r#"
+_rope-cpu-with-names() {
+    case ${words[CURRENT-1]} in
+        run|serve|open|show|rm|cp|-m|--model|-md|--spec-draft-model)
+            compadd -- ${(f)"$(rope-cpu complete names 2>/dev/null)"}
+            ;;
+    esac
+    _rope-cpu "$@"
+}
+(( $+functions[compdef] )) && compdef _rope-cpu-with-names rope-cpu
+"#;
+
+/// Completes names in fish.
+const FISH: &str = r#"
+complete -c rope-cpu -n "__fish_seen_subcommand_from run serve open show rm cp" -a "(rope-cpu complete names 2>/dev/null)"
+complete -c rope-cpu -s m -l model -r -a "(rope-cpu complete names 2>/dev/null)"
+"#;
 
 /// The options of `man`.
 #[derive(Debug, clap::Args)]
@@ -29,7 +94,28 @@ pub fn completions(args: &CompletionsArgs, out: &mut dyn Write) -> Result<(), Er
     // Generated in memory, since clap_complete panics if a pipe is closed.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command(), "rope-cpu", &mut script);
-    Ok(out.write_all(&script)?)
+    out.write_all(&script)?;
+    let names = match args.shell {
+        Shell::Bash => BASH,
+        Shell::Zsh => ZSH,
+        Shell::Fish => FISH,
+        // Options alone.
+        _ => "",
+    };
+    Ok(out.write_all(names.as_bytes())?)
+}
+
+/// Prints words for completion. A shelf that cannot be read has none: a message would appear in the
+/// middle of a command line.
+///
+/// # Errors
+/// If `out` cannot be written.
+pub fn complete(args: &CompleteArgs, out: &mut dyn Write) -> Result<(), Error> {
+    let Words::Names = args.what;
+    for entry in args.shelf.shelf().entries().unwrap_or_default() {
+        writeln!(out, "{}", entry.name)?;
+    }
+    Ok(())
 }
 
 /// Prints or writes manual pages.

@@ -33,7 +33,7 @@ pub fn reworded(error: Error, argv: &[OsString]) -> Error {
             }
             (
                 format!("unrecognized subcommand '{word}'"),
-                format!("no such command or file: '{word}'"),
+                format!("no such command, file or model: '{word}'"),
             )
         }
         ErrorKind::ArgumentConflict => {

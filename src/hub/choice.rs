@@ -115,9 +115,12 @@ impl Wanted {
 /// Returns whether a path is a model file, or the first part of one.
 fn begins_model(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
-    name.ends_with(".gguf")
-        && !OTHERS.iter().any(|other| name.contains(other))
-        && !is_later_part(path)
+    name.ends_with(".gguf") && !accompanies_model(name) && !is_later_part(path)
+}
+
+/// Returns whether a file name is that of a file beside a model, such as a projector for images.
+pub(crate) fn accompanies_model(name: &str) -> bool {
+    OTHERS.iter().any(|other| name.contains(other))
 }
 
 /// Returns whether a name matches a pattern, in which each `*` matches any text.

@@ -4,7 +4,7 @@ use std::{io, path::PathBuf};
 
 use thiserror::Error;
 
-use crate::settings::Setting;
+use crate::{model::memory::Bytes, settings::Setting};
 
 /// An error while downloading a model. The message says what to do about it.
 #[derive(Debug, Error)]
@@ -71,6 +71,16 @@ pub enum Error {
     )]
     Sum { file: String, found: String, expected: String },
     #[error(
+        "{repo} needs {need}, but {folder} has only {free} free: free {more} there, or set {} to use \
+         another folder",
+        Setting::HUB_CACHE,
+        need = Bytes(*need),
+        free = Bytes(*free),
+        more = Bytes(need - free),
+        folder = folder.display()
+    )]
+    Space { repo: String, need: u64, free: u64, folder: PathBuf },
+    #[error(
         "cannot write {path}: {source}; set {} to use another folder",
         Setting::HUB_CACHE,
         path = path.display()
@@ -90,11 +100,16 @@ impl Error {
 
     /// Returns whether the download failed, as opposed to an invalid request.
     pub fn is_failure(&self) -> bool {
-        use Error::{Disk, Larger, Listing, Sum, Unchecked};
+        use Error::{Disk, Larger, Listing, Space, Sum, Unchecked};
         self.is_temporary()
             || matches!(
                 self,
-                Disk { .. } | Larger { .. } | Listing { .. } | Sum { .. } | Unchecked { .. }
+                Disk { .. }
+                    | Larger { .. }
+                    | Listing { .. }
+                    | Space { .. }
+                    | Sum { .. }
+                    | Unchecked { .. }
             )
     }
 }

@@ -10,17 +10,20 @@ use std::{
 
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
-use ureq::{Agent, config::RedirectAuthHeaders};
+use ureq::{Agent, Body, config::RedirectAuthHeaders, http::Response};
 
-use super::{Error, Event, Hub, OnEvent, listing};
+use super::{
+    Error, Event, Hub, OnEvent, listing,
+    ranges::{self, Stopped},
+};
 
 /// How long to wait for data before closing the connection.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The number of connections without data, in a row, after which the download fails.
-const TRIES: u32 = 5;
+pub const TRIES: u32 = 5;
 /// The pause after the first failed connection. It doubles each time.
-const PAUSE: Duration = Duration::from_millis(250);
+pub const PAUSE: Duration = Duration::from_millis(250);
 
 /// The download of one file.
 pub struct Transfer<'a> {
@@ -28,6 +31,20 @@ pub struct Transfer<'a> {
     pub repo: &'a str,
     pub file: listing::File<'a>,
     pub url: String,
+    pub agent: Agent,
+}
+
+/// Returns the client of all connections of a download.
+pub fn agent() -> Agent {
+    Agent::config_builder()
+        .redirect_auth_headers(RedirectAuthHeaders::SameHost)
+        .user_agent(concat!("rope-cpu/", env!("CARGO_PKG_VERSION")))
+        .accept_encoding("identity")
+        .timeout_connect(Some(PATIENCE))
+        .timeout_recv_response(Some(PATIENCE))
+        .timeout_per_read(Some(PATIENCE))
+        .build()
+        .into()
 }
 
 impl Transfer<'_> {
@@ -51,7 +68,19 @@ impl Transfer<'_> {
         if path.exists() {
             return Ok(()); // downloaded by another program, or for another commit or name
         }
-        let part = path.with_extension("part");
+        let (part, list) = (path.with_extension("part"), path.with_extension("ranges"));
+        if self.file.bytes >= ranges::BYTES_MIN {
+            match ranges::fetch(self, path, on_event) {
+                Ok(()) => return self.verified(path),
+                Err(Stopped::Failed(error)) => return Err(error),
+                // One connection receives the whole file.
+                Err(Stopped::NoRanges) => fs::remove_file(&part).map_err(disk)?,
+            }
+        }
+        // What an interrupted download of ranges received is not the start of the file.
+        if fs::remove_file(&list).is_ok() {
+            let _ = fs::remove_file(&part);
+        }
         let file = OpenOptions::new().read(true).append(true).create(true).open(&part);
         let mut file = file.map_err(disk)?;
         let mut failures = 0;
@@ -69,12 +98,44 @@ impl Transfer<'_> {
             on_event(Event::Retrying { error: &error });
             sleep(PAUSE * 2u32.pow(failures - 1));
         }
+        self.verified(path)
+    }
+
+    /// Verifies the received file, and gives it its name.
+    fn verified(&self, path: &Path) -> Result<(), Error> {
+        let disk = |source| Error::Disk { path: path.into(), source };
+        let part = path.with_extension("part");
+        let mut file = File::open(&part).map_err(disk)?;
         let found = sum(&mut file, &self.file).map_err(disk)?;
+        // Already removed if one connection received the file.
+        let _ = fs::remove_file(path.with_extension("ranges"));
         if found != self.file.hash {
             fs::remove_file(&part).map_err(disk)?;
             return Err(Error::Sum { file: self.name(), found, expected: self.file.hash.clone() });
         }
         fs::rename(&part, path).map_err(disk)
+    }
+
+    /// Requests the file, or the bytes from the first number to before the second.
+    ///
+    /// # Errors
+    /// If the hub refuses it or cannot be reached.
+    pub fn request(&self, range: Option<(u64, Option<u64>)>) -> Result<Response<Body>, Error> {
+        let mut request = self.agent.get(&self.url);
+        if let Some(token) = &self.hub.token {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
+        if let Some((start, end)) = range {
+            let last = end.map(|end| (end - 1).to_string()).unwrap_or_default();
+            request = request.header("Range", format!("bytes={start}-{last}"));
+        }
+        request.call().map_err(|e| self.hub.refused(&self.name(), e))
+    }
+
+    /// Returns the event at the start of the download, after `done` bytes.
+    pub fn started(&self, done: u64) -> Event<'_> {
+        let (file, repo, hub) = (self.file.name, self.repo, &self.hub.endpoint[..]);
+        Event::Started { file, repo, hub, done, bytes: self.file.bytes }
     }
 
     /// Makes one request for the bytes after the first `done`, and appends them.
@@ -86,31 +147,14 @@ impl Transfer<'_> {
         disk: &impl Fn(io::Error) -> Error,
     ) -> Result<(), Error> {
         let bytes = self.file.bytes;
-        let agent: Agent = Agent::config_builder()
-            .redirect_auth_headers(RedirectAuthHeaders::SameHost)
-            .user_agent(concat!("rope-cpu/", env!("CARGO_PKG_VERSION")))
-            .accept_encoding("identity")
-            .timeout_connect(Some(PATIENCE))
-            .timeout_recv_response(Some(PATIENCE))
-            .timeout_per_read(Some(PATIENCE))
-            .build()
-            .into();
-        let mut request = agent.get(&self.url);
-        if let Some(token) = &self.hub.token {
-            request = request.header("Authorization", format!("Bearer {token}"));
-        }
         let rest = 0 < done && done < bytes;
-        if rest {
-            request = request.header("Range", format!("bytes={done}-"));
-        }
-        let answer = request.call().map_err(|e| self.hub.refused(&self.name(), e))?;
+        let answer = self.request(rest.then_some((done, None)))?;
         if !(rest && answer.status() == 206) {
             // The hub sends the whole file, so discard the bytes received before.
             file.set_len(0).map_err(disk)?;
             done = 0;
         }
-        let (name, repo, hub) = (self.file.name, self.repo, &self.hub.endpoint[..]);
-        on_event(Event::Started { file: name, repo, hub, done, bytes });
+        on_event(self.started(done));
         let mut body = answer.into_body().into_reader();
         let mut buffer = vec![0; 1 << 16];
         loop {
@@ -131,7 +175,7 @@ impl Transfer<'_> {
         }
     }
 
-    fn name(&self) -> String {
+    pub fn name(&self) -> String {
         format!("{} of {}", self.file.name, self.repo)
     }
 }

@@ -17,7 +17,10 @@ use std::{
 use nix::{
     fcntl::OFlag,
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr},
+    sys::{
+        statvfs::statvfs,
+        termios::{LocalFlags, SetArg, tcgetattr, tcsetattr},
+    },
 };
 
 #[cfg(feature = "program")]
@@ -53,6 +56,15 @@ pub fn advise(bytes: &[u8], reading: Reading) {
         // SAFETY: none of these changes the contents of memory, whatever is at the address.
         let _ = unsafe { madvise(start, part.len() + before, advice) };
     }
+}
+
+/// Returns the bytes that this user may write to the disk with `path`, if the system reports them.
+pub fn free_bytes(path: &Path) -> Option<u64> {
+    let disk = statvfs(path).ok()?;
+    // Their types differ between systems.
+    #[allow(clippy::useless_conversion, reason = "it is one on some systems")]
+    let (blocks, size) = (u64::from(disk.blocks_available()), u64::from(disk.fragment_size()));
+    Some(blocks.saturating_mul(size))
 }
 
 /// Creates a directory and its parents, which only the owner can read. An existing directory is not

@@ -9,7 +9,7 @@ mod system_calls;
 use std::{
     fs::{self, File, OpenOptions},
     io,
-    os::windows::{fs::OpenOptionsExt, io::AsHandle},
+    os::windows::{ffi::OsStrExt, fs::OpenOptionsExt, io::AsHandle},
     path::{Path, PathBuf},
 };
 
@@ -71,6 +71,12 @@ pub fn prefer_fast_cores() {}
 /// Returns the user's directory for data of programs on this machine.
 pub fn state_directory() -> Option<PathBuf> {
     path_variable("LOCALAPPDATA")
+}
+
+/// Returns the bytes that this user may write to the disk with `path`, if the system reports them.
+pub fn free_bytes(path: &Path) -> Option<u64> {
+    let wide: Vec<u16> = path.as_os_str().encode_wide().chain([0]).collect();
+    system_calls::free_bytes(&wide)
 }
 
 /// Creates a directory and its parents. They have the access rights of the parent: in the user's

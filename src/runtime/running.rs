@@ -10,7 +10,7 @@ use std::{
 
 use super::{Error, Plan, Settings, memory::Reserved};
 use crate::{
-    batch::{self, Answered, Disk, Handle, Heard, Request, Scheduler, Update, Updates},
+    batch::{self, Answered, Disk, Handle, Heard, Request, Scheduler, Turns, Update, Updates},
     model::{Engine, Model},
     rope::Rope,
     tokenizer::Tokenizer,
@@ -31,13 +31,15 @@ pub struct Scheduling {
     pub moved_min: Option<usize>,
     /// Whether the log may quote prompts.
     pub quotes: bool,
+    /// See [`batch::Options::turns`].
+    pub turns: Option<Turns>,
 }
 
 impl Default for Scheduling {
     /// Returns one slot, steps of at most 200 ms, and no cache beyond its context.
     fn default() -> Self {
-        let batch::Options { step_max, moved_min, quotes, .. } = batch::Options::new(1);
-        Scheduling { slots: 1, step_max, cache_bytes: 0, disk: None, moved_min, quotes }
+        let batch::Options { step_max, moved_min, quotes, turns, .. } = batch::Options::new(1);
+        Scheduling { slots: 1, step_max, cache_bytes: 0, disk: None, moved_min, quotes, turns }
     }
 }
 
@@ -78,7 +80,8 @@ impl Plan {
         model: &Model,
         scheduling: Scheduling,
     ) -> Result<(Engine, batch::Options), Error> {
-        let Scheduling { slots, step_max, cache_bytes, disk, moved_min, quotes } = scheduling;
+        let Scheduling { slots, step_max, cache_bytes, disk, moved_min, quotes, turns } =
+            scheduling;
         let speculations = self.speculations(model, slots)?;
         let rope = Rope::new(self.rope.clone());
         let engine = Engine::new(model, rope, self.shared_options(cache_bytes))?;
@@ -90,7 +93,7 @@ impl Plan {
             disk.map_err(|error| Error::Disk { folder, error })
         };
         let disk = disk.map(open).transpose()?;
-        Ok((engine, batch::Options { speculations, step_max, disk, moved_min, quotes }))
+        Ok((engine, batch::Options { speculations, step_max, disk, moved_min, quotes, turns }))
     }
 }
 

@@ -197,7 +197,7 @@ pub enum Framing {
 
 impl Framing {
     /// Returns the text of a value; null is a comment.
-    fn text(self, value: &Value) -> String {
+    pub fn text(self, value: &Value) -> String {
         if self == Framing::Lines {
             return if value.is_null() { String::new() } else { format!("{value}\n") };
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use axum::{Router, routing::post};
 use serde_json::{Value, json};
 
-use super::{app::Server, error::ApiError};
+use super::{error::ApiError, state::Server};
 
 /// Returns the routes.
 pub fn routes() -> Router<Arc<Server>> {

@@ -1,12 +1,10 @@
-//! State shared by all request handlers.
+//! What the requests to a model share.
 
 use std::{
-    io,
-    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicBool},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use axum::{extract::FromRequestParts, http::request::Parts};
 use rope_cpu::{
     Token,
     batch::{Handle, Outcome, Request, Scales},
@@ -15,6 +13,7 @@ use rope_cpu::{
     generate,
     model::{Model, Pooling, memory::Need},
     rope::Plan,
+    runtime::Runtime,
     sample::Settings,
     tokenizer::Tokenizer,
 };
@@ -36,7 +35,6 @@ use super::{
     parameters::Parameters,
     slot_action::{SlotAction, SlotResult},
     updates::Updates,
-    work::Work,
 };
 
 /// The maximum number of biases in all answers of a request: more than the largest vocabulary.
@@ -51,72 +49,12 @@ pub struct Longer {
     pub text: String,
 }
 
-/// A server: its options, and the model once loaded.
-pub struct Server {
-    /// Settings from the command line.
-    pub options: Options,
-    /// Set when the server is stopping and refuses requests.
-    pub stopping: AtomicBool,
-    /// Threads that handle requests.
-    pub work: Work,
-    /// Memory used by the bodies and answers of requests.
-    pub memory: Memory,
-    app: OnceLock<Arc<App>>,
-}
-
-impl Server {
-    /// Creates a server without its model, which [`loaded`](Self::loaded) sets.
-    ///
-    /// # Errors
-    /// If the threads that handle requests cannot be started.
-    pub fn new(options: Options) -> io::Result<Self> {
-        let (stopping, work, app) = (AtomicBool::new(false), Work::start()?, OnceLock::new());
-        Ok(Server { options, stopping, work, memory: Memory::default(), app })
-    }
-
-    /// Sets the model. A second call has no effect.
-    pub fn loaded(&self, app: App) {
-        let _ = self.app.set(Arc::new(app));
-    }
-
-    /// Returns whether answers are waiting or being generated.
-    pub fn busy(&self) -> bool {
-        self.app.get().is_some_and(|app| app.scheduler.status().busy())
-    }
-
-    /// Returns the context of a slot in positions; 0 before the model is loaded.
-    pub fn context(&self) -> usize {
-        self.app.get().map_or(0, |app| app.context)
-    }
-
-    /// Returns the maximum size of a body in bytes.
-    pub fn body_max(&self) -> usize {
-        body::largest(self.options.listen.body_max, self.context())
-    }
-
-    /// Returns the maximum memory of all requests in bytes.
-    pub fn memory_max(&self) -> usize {
-        memory::largest(self.body_max())
-    }
-
-    /// Returns the model.
-    ///
-    /// # Errors
-    /// If the model is not loaded yet.
-    pub fn app(&self) -> Result<Arc<App>, ApiError> {
-        self.app.get().cloned().ok_or_else(|| ApiError::unavailable("Loading model"))
-    }
-}
-
-/// Extractor of the model for handlers. Fails while the model is being loaded.
-pub struct Loaded(pub Arc<App>);
-
-impl FromRequestParts<Arc<Server>> for Loaded {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(_: &mut Parts, server: &Arc<Server>) -> Result<Self, ApiError> {
-        server.app().map(Loaded)
-    }
+/// An open model with its scheduler's thread.
+pub struct Opened {
+    /// What requests need of it.
+    pub app: Arc<App>,
+    /// The scheduler's thread, which ends when this is dropped.
+    pub runtime: Runtime,
 }
 
 /// A loaded model and its scheduler.

@@ -11,7 +11,7 @@ use axum::{
 };
 use tokio_stream::StreamExt;
 
-use super::{app::Server, error::ApiError, memory::Held};
+use super::{error::ApiError, memory::Held, state::Server};
 
 /// Maximum values in a body (numbers, texts, lists, objects), unless the context is larger.
 const VALUES_MAX: usize = 1 << 20;

@@ -12,15 +12,17 @@ use serde_json::{Value, json};
 
 use super::{
     adapters,
-    app::{App, Loaded, Server},
+    app::App,
     error::ApiError,
     fields::whole_number,
     lazy::Lazy,
     memory::Held,
+    models::Loaded,
     parameters::{Parameters, Shared},
     prompts::prompts,
     read::{Failure, parse, whole},
     request_fields::ABOUT_USER,
+    state::Server,
 };
 
 /// Maximum texts of a request, as in OpenAI's API.

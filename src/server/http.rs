@@ -18,16 +18,16 @@ use subtle::{ConditionallySelectable, ConstantTimeEq};
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 use super::{
-    anthropic,
-    app::{Loaded, Server},
-    body, embeddings,
+    anthropic, body, embeddings,
     error::ApiError,
     log::{REQUEST_ID, log},
-    native, ollama, openai,
+    manage, models, native, ollama, openai,
     options::Options,
     origins,
     owner::Owner,
-    page, pdf, rerank, work,
+    page, pdf, rerank,
+    state::Server,
+    work,
 };
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -47,17 +47,22 @@ pub fn router(server: Arc<Server>) -> Router {
         // Clients add headers, such as x-stainless-lang and anthropic-version.
         .allow_headers(AllowHeaders::mirror_request())
         .expose_headers([REQUEST_ID]);
-    Router::new()
-        .route("/health", get(health))
-        .route("/v1/health", get(health))
-        .route("/livez", get(alive))
-        .route("/readyz", get(ready))
+    let of_a_model = Router::new()
         .merge(native::routes())
         .merge(openai::routes())
         .merge(embeddings::routes())
         .merge(rerank::routes())
         .merge(anthropic::routes())
         .merge(ollama::routes())
+        .route_layer(from_fn_with_state(server.clone(), models::choose));
+    Router::new()
+        .route("/health", get(health))
+        .route("/v1/health", get(health))
+        .route("/livez", get(alive))
+        .route("/readyz", get(ready))
+        .merge(of_a_model)
+        .merge(openai::model_routes())
+        .merge(ollama::model_routes())
         .merge(page::routes())
         .merge(pdf::routes())
         .fallback(missing)
@@ -72,19 +77,21 @@ pub fn router(server: Arc<Server>) -> Router {
         .with_state(server)
 }
 
-async fn health(_: Loaded) -> Json<Value> {
-    Json(json!({ "status": "ok" }))
+async fn health(State(server): State<Arc<Server>>) -> Result<Json<Value>, ApiError> {
+    server.models.ready()?;
+    Ok(Json(json!({ "status": "ok" })))
 }
 
 /// Answers `/livez`. It fails if the scheduler has stopped. Restart the process then.
 async fn alive(State(server): State<Arc<Server>>) -> Result<Json<Value>, ApiError> {
-    match server.app().is_ok_and(|app| app.scheduler.status().ended.load(Relaxed)) {
+    match server.models.apps().iter().any(|app| app.scheduler.status().ended.load(Relaxed)) {
         true => Err(ApiError::unavailable("the scheduler has ended")),
         false => Ok(Json(json!({ "status": "ok" }))),
     }
 }
 
-async fn ready(State(server): State<Arc<Server>>, _: Loaded) -> Result<Json<Value>, ApiError> {
+async fn ready(State(server): State<Arc<Server>>) -> Result<Json<Value>, ApiError> {
+    server.models.ready()?;
     match server.stopping.load(Relaxed) {
         true => Err(ApiError::unavailable("the server is stopping")),
         false => Ok(Json(json!({ "status": "ok" }))),
@@ -100,14 +107,24 @@ async fn wrong_method(method: Method) -> ApiError {
     ApiError { status: StatusCode::METHOD_NOT_ALLOWED, ..ApiError::invalid(message) }
 }
 
-/// Converts an error to the format of the path's interface.
-async fn form_error(request: Request, next: Next) -> Response {
-    let form = match request.uri().path() {
+/// Returns the form of errors of a path's interface.
+fn form(path: &str) -> fn(&ApiError) -> Value {
+    match path {
         path if path.starts_with("/v1/messages") => anthropic::error,
         path if path.starts_with("/api/") => ollama::error,
         path if path.starts_with("/v1/") => openai::error,
-        _ => return next.run(request).await,
-    };
+        _ => ApiError::to_json,
+    }
+}
+
+/// Returns an error in the form of a path's interface.
+pub fn error_body(path: &str, error: &ApiError) -> Value {
+    form(path)(error)
+}
+
+/// Converts an error to the format of the path's interface.
+async fn form_error(request: Request, next: Next) -> Response {
+    let form = form(request.uri().path());
     let mut response = next.run(request).await;
     match response.extensions_mut().remove::<ApiError>() {
         Some(error) => {
@@ -145,6 +162,7 @@ async fn check(
     if !public && owner.is_none() {
         return Err(ApiError::unauthorized());
     }
+    let right = manage::right(headers, &server.options);
     if server.stopping.load(Relaxed) && request.method() == Method::POST {
         let mut response = ApiError::unavailable("the server is stopping").into_response();
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -158,6 +176,7 @@ async fn check(
         return Err(body::too_large(body_max));
     }
     request.extensions_mut().insert(owner.unwrap_or_default());
+    request.extensions_mut().insert(right);
     Ok(next.run(request).await)
 }
 
@@ -198,6 +217,16 @@ fn host_permitted(host: Option<&str>, permitted: &[String]) -> bool {
         || permitted.iter().any(|other| other == "*" || other.eq_ignore_ascii_case(name))
 }
 
+/// Returns the key of a request. Keys are bytes, since they may have any characters.
+pub fn key(headers: &HeaderMap) -> Option<&[u8]> {
+    let bytes = |name: HeaderName| headers.get(name).map(HeaderValue::as_bytes);
+    let bearer = bytes(header::AUTHORIZATION).and_then(|value| {
+        let (scheme, key) = value.split_at_checked(b"Bearer ".len())?;
+        scheme.eq_ignore_ascii_case(b"Bearer ").then_some(key)
+    });
+    bearer.or_else(|| bytes(X_API_KEY))
+}
+
 /// Returns the owner of a request's tokens; `None` without a valid key. The time does not depend on
 /// how many characters match.
 fn owner(headers: &HeaderMap, options: &Options) -> Option<Owner> {
@@ -205,18 +234,14 @@ fn owner(headers: &HeaderMap, options: &Options) -> Option<Owner> {
     if keys.is_empty() {
         return Some(Owner::default());
     }
-    // Compare bytes, since a key may have any characters.
-    let bytes = |name: HeaderName| headers.get(name).map(HeaderValue::as_bytes);
-    let bearer = bytes(header::AUTHORIZATION).and_then(|value| {
-        let (scheme, key) = value.split_at_checked(b"Bearer ".len())?;
-        scheme.eq_ignore_ascii_case(b"Bearer ").then_some(key)
-    });
-    let given = bearer.or_else(|| bytes(X_API_KEY)).unwrap_or_default();
+    let given = key(headers).unwrap_or_default();
     let mut found = u64::MAX;
     for (key, index) in keys.iter().zip(0..) {
         found.conditional_assign(&index, key.as_bytes().ct_eq(given));
     }
-    let key = keys.get(usize::try_from(found).ok()?)?;
+    let found = usize::try_from(found).ok().and_then(|index| keys.get(index));
+    let manager = options.shelved.manage_key.as_ref().filter(|_| manage::has_key(headers, options));
+    let key = found.or(manager)?;
     let is_shared = options.requests.share_cache || keys.iter().all(|other| other == key);
     Some(if is_shared { Owner::default() } else { Owner::of_key(key) })
 }

@@ -20,7 +20,7 @@ use rope_cpu::{
 };
 use tracing::{debug, info};
 
-use super::{app::Server, error::ApiError, identifier, timings::while_reading};
+use super::{error::ApiError, identifier, state::Server, timings::while_reading};
 
 /// The header with the identifier of a request.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -111,6 +111,11 @@ impl Record {
                 None => task.await,
             }
         }
+    }
+
+    /// Returns a task with this record.
+    pub fn scope<T>(self: Arc<Self>, task: impl Future<Output = T>) -> impl Future<Output = T> {
+        RECORD.scope(self, task)
     }
 
     /// Returns when the request arrived.

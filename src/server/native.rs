@@ -16,7 +16,7 @@ use axum::{
     routing::{get, post},
 };
 
-use super::app::Server;
+use super::state::Server;
 
 /// Returns the routes.
 pub fn routes() -> Router<Arc<Server>> {

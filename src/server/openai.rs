@@ -17,15 +17,11 @@ use axum::{
 
 use serde_json::{Value, json};
 
-use super::{app::Server, error::ApiError};
+use super::{error::ApiError, state::Server};
 
-/// Returns the routes.
+/// Returns the routes of requests to a model.
 pub fn routes() -> Router<Arc<Server>> {
     Router::new()
-        .route("/v1/models", get(models::models))
-        .route("/models", get(models::models))
-        .route("/v1/models/{*id}", get(models::model))
-        .route("/models/{*id}", get(models::model))
         .route("/v1/completions", post(completions::completions))
         .route("/v1/chat/completions", post(chat::chat))
         .route("/chat/completions", post(chat::chat))
@@ -36,6 +32,19 @@ pub fn routes() -> Router<Arc<Server>> {
         .route("/v1/responses/{id}", get(responses::stored).delete(responses::stored))
         .route("/v1/responses/input_tokens", post(responses::input_tokens))
         .route("/responses/input_tokens", post(responses::input_tokens))
+}
+
+/// Returns the routes about models.
+pub fn model_routes() -> Router<Arc<Server>> {
+    Router::new()
+        .route("/v1/models", get(models::models))
+        .route("/models", get(models::models))
+        .route("/v1/models/{*id}", get(models::model))
+        .route("/models/{*id}", get(models::model))
+        .route("/models/load", post(models::load))
+        .route("/models/unload", post(models::unload))
+        .route("/api/v0/models", get(models::lm_studio))
+        .route("/api/v0/models/{*id}", get(models::one_of_lm_studio))
 }
 
 /// Returns an error in OpenAI's form, with llama-server's types and fields about the context.

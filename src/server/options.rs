@@ -5,9 +5,11 @@
 
 mod listen;
 mod requests;
+mod shelved;
 
 pub use listen::Listen;
 pub use requests::Requests;
+pub use shelved::Shelved;
 
 /// The options of a server that do not depend on the model.
 #[derive(Clone, Debug)]
@@ -16,6 +18,8 @@ pub struct Options {
     pub listen: Listen,
     /// The answers to requests.
     pub requests: Requests,
+    /// The models.
+    pub shelved: Shelved,
     /// API keys of the options and of their file; empty if requests need no key.
     pub keys: Vec<String>,
     /// Whether prompts are written to the log.

@@ -64,6 +64,16 @@ pub fn check(
     Ok(())
 }
 
+/// Returns whether a request is from a program, or from a page of this server.
+pub fn is_local(headers: &HeaderMap) -> bool {
+    let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    match (text(header::ORIGIN), text(SEC_FETCH_SITE)) {
+        (_, Some(site)) => matches!(site, "same-origin" | "none"),
+        (Some(origin), None) => is_own(origin, text(header::HOST).unwrap_or_default()),
+        (None, None) => true,
+    }
+}
+
 /// Returns whether an origin is the server itself, under the name in the Host header.
 fn is_own(origin: &str, host: &str) -> bool {
     let authority = origin.split_once("://").map(|(_, authority)| authority);

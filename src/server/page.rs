@@ -22,7 +22,7 @@ use axum::{
 use flate2::{Compression, write::GzEncoder};
 use twox_hash::XxHash3_128;
 
-use super::{app::Server, error::ApiError};
+use super::{error::ApiError, state::Server};
 
 /// The folder of the page's files.
 pub const FOLDER: &str = "/page/";
@@ -78,6 +78,7 @@ files! {
     "panel.css",
     "panel.js",
     "pdf.js",
+    "picker.js",
     "search.js",
     "server.js",
     "settings.js",

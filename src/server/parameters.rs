@@ -30,7 +30,7 @@ pub type Limit = Whole<-1, COUNT_MAX>;
 crate::object! {
     /// llama-server's fields, which all interfaces share.
     pub struct Shared {
-        /// Ignored: the server serves one model.
+        /// The name of the model. With `-m` it has no effect.
         model: Option<String>,
         /// Whether the longest cached prefix of the prompt is reused.
         cache_prompt: Option<bool>,

@@ -25,9 +25,9 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::{
-    app::Server,
     error::ApiError,
     read::{Failure, parse},
+    state::Server,
 };
 
 /// Maximum bytes of a PDF's text, as for a text file on the page.

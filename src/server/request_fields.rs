@@ -33,7 +33,8 @@ pub const SHIFT: Treatment = Ignored("--context-shift is an option of the server
 /// For fields about texts that are too long.
 pub const WHOLE_TEXTS: Treatment = Ignored("a text that does not fit is an error");
 /// For fields about the time that a model stays loaded.
-pub const LOADED: Treatment = Ignored("the model stays loaded");
+pub const LOADED: Treatment =
+    Treatment::Used(" How long the model stays open. With `-m` it has no effect.");
 
 #[cfg(test)]
 mod tests {

@@ -7,11 +7,13 @@ use rope_cpu::model::Pooling;
 use serde_json::{Value, json};
 
 use super::{
-    app::{App, Loaded, Server},
+    app::App,
     embeddings::{TEXTS_MAX, parameters},
     error::ApiError,
+    models::Loaded,
     parameters::Shared,
     read::{Failure, Whole, parse},
+    state::Server,
 };
 
 /// Returns the routes.

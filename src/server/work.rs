@@ -18,7 +18,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{app::Server, error::ApiError, log::Record, memory, owner::Owner};
+use super::{error::ApiError, log::Record, memory, owner::Owner, state::Server};
 
 /// The number of threads for small requests. A task that waits uses no CPU time.
 const SMALL_THREADS: usize = 2;
@@ -126,4 +126,12 @@ fn reserve(bytes: usize) -> Result<(), ApiError> {
 /// Returns the threads of connections, for the tasks and timers of a stream.
 pub fn connections() -> Handle {
     CONNECTIONS.try_with(Handle::clone).unwrap_or_else(|_| Handle::current())
+}
+
+/// Returns a task whose [`connections`] are these.
+pub fn on_connections<T>(
+    threads: Handle,
+    task: impl Future<Output = T>,
+) -> impl Future<Output = T> {
+    CONNECTIONS.scope(threads, task)
 }

@@ -1,5 +1,6 @@
 //! `-hf`: models of the hub, downloaded from a server that imitates it.
 
+mod large;
 mod server;
 
 use std::{fs, path::PathBuf};

@@ -34,6 +34,38 @@ fn bash_completes_an_option() {
     assert_eq!(said.trim(), "--rope-freq-scale", "{}", String::from_utf8_lossy(&bash.stderr));
 }
 
+/// The program is found in PATH, as it is by the script's user.
+#[test]
+#[cfg(unix)]
+fn bash_completes_the_name_of_a_model() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("my-model.gguf"), "GGUF").unwrap();
+    std::fs::create_dir_all(folder.path().join("lm/.lmstudio/models/u/m")).unwrap();
+    std::fs::write(folder.path().join("lm/.lmstudio/models/u/m/m-Q4_0.gguf"), "GGUF").unwrap();
+    let program = assert_cmd::cargo::cargo_bin!("rope-cpu");
+    let script = run(&["completions", "bash"]).stdout;
+    let ask = |line: &str| {
+        let ask = format!(
+            "COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}}; _rope_cpu_with_names rope-cpu x y; \
+             echo \"${{COMPREPLY[@]}}\""
+        );
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, format!("{script}\n{ask}")).unwrap();
+        let mut bash = std::process::Command::new("bash");
+        let path =
+            format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
+        bash.arg(file.path()).env("PATH", path).env("ROPE_CPU_MODELS_DIR", folder.path());
+        bash.env("HOME", folder.path().join("lm"));
+        let bash = bash.output().ok()?;
+        Some(String::from_utf8(bash.stdout).unwrap().trim().to_string())
+    };
+    let Some(said) = ask("rope-cpu run my") else { return skip("there is no bash") };
+    assert_eq!(said, "my-model");
+    assert_eq!(ask("rope-cpu -c 5 -m my-m").unwrap(), "my-model");
+    // Bash replaces what is after the colon.
+    assert_eq!(ask("rope-cpu show u/m:Q").unwrap(), "Q4_0");
+}
+
 #[test]
 fn manual_pages_are_printed_and_written() {
     let page = run(&["man"]);

@@ -33,8 +33,11 @@ expect.set_options(timeout=20_000)
 class Server:
     """A running server. It listens on the same port each time that it is started."""
 
-    def __init__(self, *options):
+    def __init__(self, *options, folder=None):
         self.options = options
+        # With a folder of models, it serves all of them.
+        self.model = ["--models-dir", folder] if folder else ["-m", MODEL]
+        self.environment = {**os.environ, "HOME": str(folder)} if folder else None
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -45,8 +48,8 @@ class Server:
     def start(self):
         """Starts the server, and waits until it has loaded the model."""
         self.log = tempfile.TemporaryFile("w+")
-        command = [BINARY, "serve", "-m", MODEL, "--port", str(self.port), *self.options]
-        self.process = subprocess.Popen(command, stderr=self.log, stdout=subprocess.DEVNULL)
+        command = [BINARY, "serve", *self.model, "--port", str(self.port), *self.options]
+        self.process = subprocess.Popen(command, stderr=self.log, stdout=subprocess.DEVNULL, env=self.environment)
         for _ in range(600):
             self.log.seek(0)
             text = self.log.read()
@@ -66,8 +69,8 @@ def serve():
     """Starts servers, which end with the test."""
     servers = []
 
-    def start(*options):
-        servers.append(Server(*options))
+    def start(*options, **more):
+        servers.append(Server(*options, **more))
         return servers[-1]
 
     yield start

@@ -65,6 +65,13 @@ impl Server {
 
     /// Returns the command that starts a server.
     pub fn command(first: &[&str], model: &Path, options: &[&str]) -> Command {
+        let mut command = Server::bare(first);
+        command.arg("-m").arg(model).args(options);
+        command
+    }
+
+    /// Returns the command that starts a server without a model.
+    pub fn bare(first: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rope-cpu"));
         let prefixes = ["ROPE_CPU_", "LLAMA_", "HF_", "HUGGINGFACE_"];
         for (name, _) in std::env::vars_os() {
@@ -72,7 +79,7 @@ impl Server {
                 command.env_remove(name);
             }
         }
-        command.args(first).args(["-t", "2", "-m"]).arg(model).args(options);
+        command.args(first).args(["-t", "2"]);
         command
     }
 
@@ -132,19 +139,12 @@ impl Server {
         headers: &[(&str, &str)],
         body: &str,
     ) -> http::Response<Body> {
-        let config = Agent::config_builder();
-        let config = config.http_status_as_error(false).timeout_global(Some(PATIENCE));
-        // A new connection for every request, which ends when the answer is dropped.
-        let agent = config.proxy(None).max_idle_connections(0).build().new_agent();
-        let mut request =
-            http::Request::builder().method(method).uri(format!("http://{}{path}", self.address));
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        match method {
-            "GET" => agent.run(request.body(()).unwrap()).unwrap(),
-            _ => agent.run(request.body(body.to_string()).unwrap()).unwrap(),
-        }
+        open(&self.address, method, path, headers, body)
+    }
+
+    /// Returns a client of the server at an address, for another thread.
+    pub fn at(address: &str) -> Client {
+        Client(address.into())
     }
 
     /// Returns the address that it listens on.
@@ -211,6 +211,41 @@ impl Server {
             }
             thread::sleep(Duration::from_millis(5));
         }
+    }
+}
+
+/// A client of a server that another thread has.
+pub struct Client(String);
+
+impl Client {
+    /// Sends JSON.
+    #[track_caller]
+    pub fn post(&self, path: &str, body: Value) -> Reply {
+        let mut answer = open(&self.0, "POST", path, &[], &body.to_string());
+        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+        Reply { status, headers, text: answer.body_mut().read_to_string().unwrap() }
+    }
+}
+
+fn open(
+    address: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> http::Response<Body> {
+    let config = Agent::config_builder();
+    let config = config.http_status_as_error(false).timeout_global(Some(PATIENCE));
+    // A new connection for every request, which ends when the answer is dropped.
+    let agent = config.proxy(None).max_idle_connections(0).build().new_agent();
+    let mut request =
+        http::Request::builder().method(method).uri(format!("http://{}{path}", address));
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    match method {
+        "GET" => agent.run(request.body(()).unwrap()).unwrap(),
+        _ => agent.run(request.body(body.to_string()).unwrap()).unwrap(),
     }
 }
 

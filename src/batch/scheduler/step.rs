@@ -10,6 +10,7 @@ use super::{
     super::{
         Error, Scales,
         slot::{Ended, Slot},
+        turns::Member,
     },
     Scheduler, on_disk,
 };
@@ -72,7 +73,8 @@ impl Scheduler<'_> {
         let (scales, answers, oldest) = (&turn.scales, turn.answers, turn.oldest);
         // Short prompts first, but the oldest prompt is passed over at most once in a row.
         let first = oldest.map(|(id, _)| id).filter(|id| self.slots[*id].passed_over);
-        let step_tokens = self.pace.step_tokens(answers);
+        let others = self.member.as_ref().is_some_and(Member::is_shared);
+        let step_tokens = self.pace.step_tokens(answers, others);
         let drafts = self.draft(&turn, step_tokens);
         self.engine.limit_step(step_tokens.max(answers + drafts));
         let Scheduler { engine, tokenizer, slots, steps, .. } = self;

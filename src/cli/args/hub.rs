@@ -4,6 +4,7 @@ use std::{env, path::PathBuf};
 
 use indicatif::{HumanBytes, ProgressBar};
 
+use super::ShelfArgs;
 use crate::cli::{bar, error::Error, note};
 use rope_cpu::hub::{self, Event, Hub, Options, Wanted};
 
@@ -41,9 +42,17 @@ pub struct HubArgs {
     /// Do not download; use files from the cache
     #[arg(long, alias = "LLAMA_ARG_OFFLINE", help_heading = "Model")]
     offline: bool,
+
+    #[command(flatten)]
+    pub shelf: ShelfArgs,
 }
 
 impl HubArgs {
+    /// Returns the options that download models.
+    pub fn of(hf_repo: Vec<Wanted>, hf_file: Option<String>, hf_token: Option<String>) -> Self {
+        HubArgs { hf_repo, hf_file, hf_token, offline: false, shelf: ShelfArgs::default() }
+    }
+
     /// Returns the paths of all models, after downloading those that are not in the cache.
     ///
     /// # Errors

@@ -1,12 +1,14 @@
 //! The options of `serve`.
 
+use rope_cpu::shelf::{Entry, Shelf};
+
 use super::{
     AdapterArgs, EngineArgs, LogArgs, MemoryArgs, ModelArgs, RopeArgs, SamplingArgs, SparseArgs,
     SpeculationArgs, TemplateArgs,
 };
 use crate::{
     cli::{error::Error, text},
-    server::{Listen, Options, Requests},
+    server::{Listen, Options, Requests, Shelved},
 };
 
 /// Serve a model over HTTP, as llama-server does
@@ -15,6 +17,7 @@ use crate::{
 /// llama-server (/completion, /tokenize, /props, /slots, ...), at http://127.0.0.1:8080. Several
 /// requests are answered at a time, each with the whole context.
 #[derive(Clone, Debug, clap::Args)]
+#[command(mut_group("source", |group| group.required(false)))]
 pub struct ServeArgs {
     #[command(flatten)]
     pub model: ModelArgs,
@@ -22,6 +25,8 @@ pub struct ServeArgs {
     pub adapters: AdapterArgs,
     #[command(flatten)]
     pub listen: Listen,
+    #[command(flatten)]
+    pub shelved: Shelved,
     #[command(flatten)]
     pub requests: Requests,
     #[command(flatten, next_help_heading = "Requests")]
@@ -58,9 +63,45 @@ impl ServeArgs {
         Ok(Options {
             listen: self.listen.clone(),
             requests: self.requests.clone(),
+            shelved: self.shelved.clone(),
             keys: self.keys()?,
             logs_prompts: self.log.log_prompts,
         })
+    }
+
+    /// Returns the shelf that the server serves; `None` with `-m` or `-hf`.
+    ///
+    /// # Errors
+    /// If another option needs one model.
+    pub fn shelf(&self) -> Result<Option<Shelf>, Error> {
+        if self.model.is_given() {
+            return Ok(None);
+        }
+        let needs_one = [
+            (self.memory.dry_run.is_some(), "--dry-run"),
+            (self.adapters.all().next().is_some(), "--lora"),
+            (!self.model.override_kv.is_empty(), "--override-kv"),
+        ];
+        if let Some((_, option)) = needs_one.into_iter().find(|(given, _)| *given) {
+            return Err(Error::usage(format_args!(
+                "{option} is for one model: add -m FILE, or remove it to serve all models on the disk"
+            )));
+        }
+        Ok(Some(self.model.hub.shelf.shelf()))
+    }
+
+    /// Returns the options for a model of the shelf, with the name of its answers.
+    ///
+    /// # Errors
+    /// If its preset has invalid options.
+    pub fn for_entry(&self, entry: &Entry) -> Result<Self, Error> {
+        let args = match entry.presets.iter().any(|preset| !preset.choices.is_empty()) {
+            true => crate::cli::serve_args_of(entry)?,
+            false => self.clone(),
+        };
+        let model = ModelArgs { model: vec![entry.path.clone()], ..args.model };
+        let listen = Listen { alias: vec![entry.name.clone()], ..args.listen };
+        Ok(ServeArgs { model, listen, ..args })
     }
 
     /// Returns the keys of the command line and of the file.

@@ -11,7 +11,6 @@ const REUSE: Treatment =
     Ignored("ignored, since rope-cpu continues the longest prefix of all slots");
 const LOG: Treatment = Ignored("ignored, since lines of the log start with the time and the level");
 const COLORS: Treatment = Ignored("ignored, since rope-cpu detects terminals");
-const ONE: &str = "a server has one model";
 const PAGE: &str = "the web page has no such setting";
 
 const TEMPLATES: Treatment =
@@ -43,11 +42,9 @@ pub const OPTIONS: &[Entry] = &[
     ("--log-prompts-dir", Any, Unsupported("--log-prompts writes prompts to the log")),
     ("--no-prefill-assistant", No, Unsupported("")),
     ("--no-cache-prompt", No, Unsupported("give \"cache_prompt\": false in requests")),
-    ("--sleep-idle-seconds --media-path", Any, Unsupported("")),
+    ("--media-path", Any, Unsupported("")),
     ("--spm-infill", No, Unsupported("")),
     ("--ssl-key-file --ssl-cert-file --api-prefix", Any, Unsupported("use a proxy")),
     ("--path --ui-config --ui-config-file --ui-mcp-proxy --tools", Any, Unsupported(PAGE)),
     ("--tools-runtime --mcp-servers-config --mcp-servers-json", Any, Unsupported(PAGE)),
-    ("--models-dir --models-max --models-preset", Any, Unsupported(ONE)),
-    ("--models-autoload --no-models-autoload", No, Unsupported(ONE)),
 ];

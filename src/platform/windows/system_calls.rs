@@ -11,6 +11,7 @@ use std::{
 use windows_sys::{
     Win32::{
         Foundation::HANDLE,
+        Storage::FileSystem::GetDiskFreeSpaceExW,
         System::{
             Console::SetConsoleCtrlHandler,
             JobObjects::{
@@ -41,6 +42,17 @@ pub fn memory_status() -> Option<MEMORYSTATUSEX> {
     // SAFETY: the system fills a structure that has the size it states.
     let done = unsafe { GlobalMemoryStatusEx(&raw mut status) };
     (done != 0).then_some(status)
+}
+
+/// Returns the bytes that this user may write to the disk with a folder, a path that ends with a zero.
+pub fn free_bytes(folder: &[u16]) -> Option<u64> {
+    assert_eq!(folder.last(), Some(&0));
+    let mut bytes = 0;
+    // SAFETY: the path ends with a zero; the system writes one number, and none at null.
+    let done = unsafe {
+        GetDiskFreeSpaceExW(folder.as_ptr(), &raw mut bytes, ptr::null_mut(), ptr::null_mut())
+    };
+    (done != 0).then_some(bytes)
 }
 
 /// Returns the memory of this process.

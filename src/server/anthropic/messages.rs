@@ -16,10 +16,11 @@ use serde_json::{Map, Value, json};
 use super::request;
 use crate::server::{
     answers::{Form, Framing, stream},
-    app::{App, Loaded},
+    app::App,
     blocks::{Block, Change, Kind, Reader, Step, calls},
     error::ApiError,
     identifier,
+    models::Loaded,
     read::parse,
 };
 

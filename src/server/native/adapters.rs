@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::server::{
     adapters::{Scale, of_list},
-    app::Loaded,
     error::ApiError,
+    models::Loaded,
     read::{Shape, elements, parse},
 };
 

@@ -12,10 +12,11 @@ use serde_json::{Map, Value, json};
 use crate::server::{
     adapters,
     answers::{Collected, Form, Framing, stream},
-    app::{App, Loaded},
+    app::App,
     error::ApiError,
     grammars,
     lazy::Lazy,
+    models::Loaded,
     parameters::{Parameters, Shared},
     probabilities::{list, to_json},
     prompts::{ANSWERS_MAX, copies, prompts},

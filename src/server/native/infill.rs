@@ -8,8 +8,8 @@ use rope_cpu::{
 
 use super::completion::{CompletionFields, complete};
 use crate::server::{
-    app::Loaded,
     error::ApiError,
+    models::Loaded,
     read::{Failure, Whole, parse},
 };
 

@@ -7,7 +7,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use crate::server::{app::Loaded, error::ApiError};
+use crate::server::{error::ApiError, models::Loaded};
 
 /// Answers `GET /metrics`.
 pub async fn metrics(Loaded(app): Loaded) -> Result<Response, ApiError> {

@@ -6,7 +6,7 @@ use axum::{Json, extract::Query};
 use rope_cpu::rope::Distance;
 use serde_json::{Value, json};
 
-use crate::server::{app::Loaded, error::ApiError};
+use crate::server::{error::ApiError, models::Loaded};
 
 /// Maximum tokens of a prompt that options are proposed for.
 const PROMPT_MAX: usize = 1 << 30;

@@ -11,8 +11,9 @@ use rope_cpu::{batch::SlotState, platform::create_private_directory};
 use serde_json::{Value, json};
 
 use crate::server::{
-    app::{App, Loaded},
+    app::App,
     error::ApiError,
+    models::Loaded,
     owner::Owner,
     read::{Failure, parse},
     slot_action::SlotAction,

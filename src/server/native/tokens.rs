@@ -13,11 +13,12 @@ use rope_cpu::{
 use serde_json::{Value, json};
 
 use crate::server::{
-    app::{App, Loaded},
+    app::App,
     chat::Rendered,
     error::ApiError,
     fields::whole_number,
     lazy::Lazy,
+    models::Loaded,
     openai::chat::request::Completions,
     read::{Failure, parse},
 };

@@ -20,10 +20,11 @@ use super::{
 };
 use crate::server::{
     answers::{Form, Framing, stream},
-    app::{App, Loaded},
+    app::App,
     blocks::{Change, Kind, Reader, Step, calls, text},
     chat::Request,
     error::ApiError,
+    models::Loaded,
     native::infill,
     read::parse,
 };
@@ -110,6 +111,11 @@ enum Place {
 }
 
 impl Place {
+    /// Returns the place in the answers of a path.
+    fn of(path: &str) -> Self {
+        if path == "/api/generate" { Place::Response } else { Place::Message }
+    }
+
     /// Sets a field of the message of a line.
     fn set(self, line: &mut Value, name: &str, value: Value) {
         match self {
@@ -132,7 +138,7 @@ impl Lines {
     /// Returns the last line, without text.
     fn last(&self, outcome: &Outcome) -> Value {
         let timings = &outcome.timings;
-        let mut line = line(&self.app, self.place, true);
+        let mut line = line(&self.app.alias, self.place, true);
         line["done_reason"] = match outcome.end {
             End::Model | End::Complete | End::Stop(_) | End::Caller => "stop".into(),
             End::TokensMax | End::ContextFull => "length".into(),
@@ -161,7 +167,7 @@ impl Lines {
                 }
                 _ => return None,
             };
-            let mut line = line(&self.app, self.place, false);
+            let mut line = line(&self.app.alias, self.place, false);
             self.place.set(&mut line, name, value);
             Some(line)
         });
@@ -187,7 +193,7 @@ impl Form for Lines {
     }
 
     fn alive(&mut self) -> Value {
-        line(&self.app, self.place, false)
+        line(&self.app.alias, self.place, false)
     }
 
     fn error(&mut self, error: &ApiError) -> Value {
@@ -196,21 +202,33 @@ impl Form for Lines {
 }
 
 /// Returns a line without text.
-fn line(app: &App, place: Place, done: bool) -> Value {
+fn line(alias: &str, place: Place, done: bool) -> Value {
     let (name, empty) = match place {
         Place::Message => ("message", json!({ "role": "assistant", "content": "" })),
         Place::Response => ("response", json!("")),
     };
-    json!({ "model": app.alias, "created_at": now(), name: empty, "done": done })
+    json!({ "model": alias, "created_at": now(), name: empty, "done": done })
 }
 
 /// Answers a request without a prompt. Clients send it to load or unload a model.
 fn loaded(app: &App, place: Place, request: &Ollama) -> Response {
     let keep_alive = request.fields.keep_alive.as_ref();
     let unload = keep_alive.and_then(Value::as_f64) == Some(0.0);
-    let mut line = line(app, place, true);
+    let mut line = line(&app.alias, place, true);
     line["done_reason"] = if unload { "unload" } else { "load" }.into();
     Json(line).into_response()
+}
+
+/// Answers a request that unloads a model, at this path.
+pub fn unloaded(path: &str, name: &str) -> Response {
+    let mut line = line(name, Place::of(path), true);
+    line["done_reason"] = "unload".into();
+    Json(line).into_response()
+}
+
+/// Returns a line of a stream while its model is being loaded.
+pub fn waiting(path: &str, name: &str) -> Value {
+    line(name, Place::of(path), false)
 }
 
 fn call(id: &str, name: &str, text: &str) -> Value {

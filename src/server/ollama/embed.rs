@@ -6,10 +6,10 @@ use axum::{Json, body::Bytes, response::Response};
 use serde_json::{Value, json};
 
 use crate::server::{
-    app::Loaded,
     embeddings::{EmbeddingFields, Embeddings, embed, require_pooling},
     error::ApiError,
     lazy::Lazy,
+    models::Loaded,
     read::{Failure, Treatment, parse},
     request_fields::{LOADED, WHOLE_TEXTS},
 };

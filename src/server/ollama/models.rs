@@ -1,49 +1,87 @@
-//! `/api/tags`, `/api/ps` and `/api/show` describe the server's model.
+//! `/api/tags`, `/api/ps` and `/api/show` describe the models.
 
-use std::fmt::Write;
+use std::{
+    fmt::Write,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
-use axum::{Json, body::Bytes};
+use axum::{Json, body::Bytes, extract::State};
 use jiff::Timestamp;
-use rope_cpu::gguf::Value as MetadataValue;
+use rope_cpu::{
+    gguf::{File, Gguf, Value as MetadataValue},
+    shelf::Entry,
+};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::server::{
-    app::{App, Loaded},
+    app::App,
     error::ApiError,
+    models::{self, Listed},
     read::parse,
+    state::Server,
 };
 
 /// Answers `GET /api/tags`.
-pub async fn tags(Loaded(app): Loaded) -> Json<Value> {
-    let mut model = model(&app);
-    model["modified_at"] = modified(&app).into();
-    Json(json!({ "models": [model] }))
+pub async fn tags(State(server): State<Arc<Server>>) -> Result<Json<Value>, ApiError> {
+    let models = models::blocking(move || {
+        let list = server.models.list()?;
+        let tag = |listed: &Listed| {
+            let mut model = model(listed);
+            model["modified_at"] = modified(listed).into();
+            model
+        };
+        Ok(list.iter().map(tag).collect::<Vec<_>>())
+    });
+    Ok(Json(json!({ "models": models.await? })))
 }
 
 /// Answers `GET /api/ps`.
-pub async fn running(Loaded(app): Loaded) -> Json<Value> {
-    let mut model = model(&app);
-    // The model stays loaded.
-    model["expires_at"] = Timestamp::MAX.to_string().into();
-    model["size_vram"] = 0.into();
-    model["context_length"] = app.context.into();
-    Json(json!({ "models": [model] }))
+pub async fn running(State(server): State<Arc<Server>>) -> Result<Json<Value>, ApiError> {
+    let models = models::blocking(move || {
+        let list = server.models.list()?;
+        let running = list.iter().filter_map(|listed| {
+            let mut model = model(listed);
+            model["expires_at"] = expiry(listed.expires).into();
+            model["size_vram"] = 0.into();
+            model["context_length"] = listed.app.as_ref()?.context.into();
+            Some(model)
+        });
+        Ok(running.collect::<Vec<_>>())
+    });
+    Ok(Json(json!({ "models": models.await? })))
+}
+
+/// Returns when a model closes, in ollama's form.
+fn expiry(left: Option<Duration>) -> String {
+    let end = left.and_then(|left| Timestamp::now().checked_add(left).ok());
+    end.unwrap_or(Timestamp::MAX).to_string()
 }
 
 crate::object! {
     struct Show {
-        /// Ignored: the server serves one model.
+        /// The name of the model; with `-m` it has no effect.
         model: Option<String>,
+        /// An older name of `model`.
+        name: Option<String>,
     }
 }
 
 /// Answers `POST /api/show`.
-pub async fn show(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
-    parse::<Show>(&body)?;
-    let entries = app.model.metadata().iter();
-    let info: Map<String, Value> =
-        entries.map(|(key, value)| (key.to_string(), plain(value))).collect();
+pub async fn show(State(server): State<Arc<Server>>, body: Bytes) -> Result<Json<Value>, ApiError> {
+    let Show { model, name } = parse(&body)?;
+    let name = model.or(name);
+    let (name, entry) = server.models.resolve(name.as_deref(), &server.options.listen.alias)?;
+    match (server.models.loaded(Some(&name)), entry) {
+        (Ok(app), _) => shown_app(&app),
+        (Err(_), Some(entry)) => shown_entry(&entry),
+        (Err(error), None) => Err(error),
+    }
+}
+
+/// Shows an open model.
+fn shown_app(app: &App) -> Result<Json<Value>, ApiError> {
     let generates = app.model.config().causal;
     let mut capabilities = vec![if generates { "completion" } else { "embedding" }];
     if app.template_source.contains("tools") {
@@ -59,40 +97,86 @@ pub async fn show(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiEr
         "modelfile": "",
         "parameters": format!("num_ctx {}", app.context),
         "template": app.template_source,
-        "details": details(&app),
-        "model_info": info,
+        "details": details(app.model.gguf()),
+        "model_info": info(app.model.gguf()),
         "capabilities": capabilities,
-        "modified_at": modified(&app),
+        "modified_at": time(app.model.path().metadata().and_then(|m| m.modified()).ok()),
     })))
 }
 
-fn model(app: &App) -> Value {
+/// Shows a model of the shelf that is not open, from its header.
+fn shown_entry(entry: &Entry) -> Result<Json<Value>, ApiError> {
+    let header = entry.details().map_err(ApiError::internal)?;
+    let file = File::open(&entry.path).map_err(ApiError::internal)?;
+    let gguf = file.parse(&[]).map_err(ApiError::internal)?;
+    let template = header.template.unwrap_or_default();
+    let mut capabilities = vec![if header.embedding { "embedding" } else { "completion" }];
+    if template.contains("tools") {
+        capabilities.push("tools");
+    }
+    Ok(Json(json!({
+        "modelfile": "",
+        "parameters": "",
+        "template": template,
+        "details": details(&gguf),
+        "model_info": info(&gguf),
+        "capabilities": capabilities,
+        "modified_at": time(entry.modified),
+    })))
+}
+
+/// Returns the metadata of a model.
+fn info(gguf: &Gguf) -> Map<String, Value> {
+    gguf.metadata().iter().map(|(key, value)| (key.to_string(), plain(value))).collect()
+}
+
+fn model(listed: &Listed) -> Value {
+    let name = &listed.name;
+    let (size, details) = match (&listed.app, &listed.entry) {
+        (Some(app), _) => (app.model.weights_bytes(), details(app.model.gguf())),
+        (None, Some(entry)) => (entry.bytes, details_of_header(entry)),
+        (None, None) => (0, Value::Null),
+    };
+    let digest = listed.entry.as_ref().and_then(|entry| entry.digest.clone());
     json!({
-        "name": app.alias,
-        "model": app.alias,
-        "size": app.model.weights_bytes(),
-        "digest": digest(app),
-        "details": details(app),
+        "name": name,
+        "model": name,
+        "size": size,
+        "digest": digest.unwrap_or_else(|| hash(name, size)),
+        "details": details,
     })
 }
 
-fn details(app: &App) -> Value {
-    let family = app.model.config().architecture.name;
+fn details(gguf: &Gguf) -> Value {
+    let family = gguf.metadata().string("general.architecture").ok().flatten().unwrap_or_default();
+    let parameters = gguf.tensors().iter().map(|tensor| tensor.elements()).sum();
+    described("", family, parameters, quantization(gguf))
+}
+
+/// Returns the details in the header of a model. Unreadable ones are empty.
+fn details_of_header(entry: &Entry) -> Value {
+    let parent = entry.alias_of().unwrap_or_default();
+    match entry.details() {
+        Ok(header) => described(parent, &header.architecture, header.parameters, &header.format),
+        Err(_) => described(parent, "", 0, "unknown"),
+    }
+}
+
+fn described(parent: &str, family: &str, parameters: u64, format: &str) -> Value {
     json!({
-        "parent_model": "",
+        "parent_model": parent,
         "format": "gguf",
         "family": family,
         "families": [family],
-        "parameter_size": parameter_size(app.parameters()),
-        "quantization_level": quantization(app),
+        "parameter_size": parameter_size(parameters),
+        "quantization_level": format,
     })
 }
 
 /// Returns an identifier of the model that looks like a digest. It is a hash of the name and size:
 /// reading the whole file would take too long.
-fn digest(app: &App) -> String {
-    let name = format!("{} {}", app.alias, app.model.weights_bytes());
-    Sha256::digest(name).iter().fold(String::new(), |mut text, byte| {
+fn hash(name: &str, size: u64) -> String {
+    Sha256::digest(format!("{name} {size}")).iter().fold(String::new(), |mut text, byte| {
         // Writing to a string does not fail.
         let _ = write!(text, "{byte:02x}");
         text
@@ -100,16 +184,26 @@ fn digest(app: &App) -> String {
 }
 
 /// Returns when the file was modified.
-fn modified(app: &App) -> String {
-    let modified = app.model.path().metadata().and_then(|metadata| metadata.modified());
-    let time = Timestamp::try_from(modified.unwrap_or(app.loaded));
+fn modified(listed: &Listed) -> String {
+    let of_app = |app: &Arc<App>| {
+        let modified = app.model.path().metadata().and_then(|metadata| metadata.modified());
+        modified.unwrap_or(app.loaded)
+    };
+    time(match &listed.entry {
+        Some(entry) => entry.modified,
+        None => listed.app.as_ref().map(of_app),
+    })
+}
+
+fn time(time: Option<SystemTime>) -> String {
+    let time = time.and_then(|time| Timestamp::try_from(time).ok());
     time.unwrap_or(Timestamp::UNIX_EPOCH).to_string()
 }
 
 /// Returns the type of most weights.
-fn quantization(app: &App) -> &'static str {
+pub fn quantization(gguf: &Gguf) -> &'static str {
     let mut types: Vec<(&'static str, u64)> = Vec::new();
-    for tensor in app.model.gguf().tensors() {
+    for tensor in gguf.tensors() {
         match types.iter_mut().find(|(name, _)| *name == tensor.ggml_type.name) {
             Some((_, elements)) => *elements += tensor.elements(),
             None => types.push((tensor.ggml_type.name, tensor.elements())),

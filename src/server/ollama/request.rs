@@ -32,7 +32,7 @@ crate::object! {
         format: Option<Format>,
         /// Images in the prompt, which are refused.
         images: Option<Vec<Value>>,
-        /// 0 answers that the model is unloaded. It stays loaded.
+        /// How long the model stays open: seconds, or a time such as `"5m"`. With `-m` it has no effect.
         keep_alive: Option<Value>,
         /// The conversation of `/api/chat`.
         messages: Vec<ChatMessage>,

@@ -17,11 +17,12 @@ use self::request::{Completions, StreamOptions};
 use super::message::Calls;
 use crate::server::{
     answers::{Collected, Form, Framing, stream},
-    app::{App, Loaded},
+    app::App,
     blocks::{Change, Reader},
     error::ApiError,
     identifier,
     lazy::Lazy,
+    models::Loaded,
     native::completion::Completion,
     probabilities::{self, to_json},
     prompts::copies,

@@ -15,10 +15,11 @@ use super::{
 };
 use crate::server::{
     answers::{Collected, Form, Framing, stream},
-    app::{App, Loaded},
+    app::App,
     error::ApiError,
     grammars, identifier,
     lazy::Lazy,
+    models::Loaded,
     native::infill,
     parameters::{Parameters, Shared},
     prompts::{ANSWERS_MAX, copies, prompts},

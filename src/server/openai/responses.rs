@@ -22,11 +22,12 @@ use serde_json::{Map, Value, json};
 use self::echoed::Echoed;
 use crate::server::{
     answers::{Form, Framing, stream},
-    app::{App, Loaded},
+    app::App,
     blocks::{Block, Change, Kind, Reader, Step},
     chat::ChatRequest,
     error::ApiError,
     identifier,
+    models::Loaded,
     openai::tools::{self, Declared},
     read::parse,
     timings::{Streamed, progress, timings},

@@ -11,6 +11,7 @@ import { Gauge } from './gauge.js';
 import { shortcuts } from './keys.js';
 import { Messages } from './messages.js';
 import { Rope, showContext, showMemory, showSpeed } from './panel.js';
+import { Picker } from './picker.js';
 import { applyTheme, nextTheme, showSampling } from './settings.js';
 import { askDeletion, askTitle, exportConversation, importConversation, showList } from './sidebar.js';
 import * as store from './store.js';
@@ -27,13 +28,21 @@ const drafts = new Drafts();
 const rope = new Rope($('#rope'));
 const gauge = new Gauge($('#gauge'));
 
+const picker = new Picker($('#models'), (name) => {
+    chat.setModel(name);
+    connection.look();
+});
+
 const connection = new Connection({
     status: $('#model'),
     dialog: $('#key'),
+    picker,
     changed: (properties) => {
-        showSampling($('#sampling'), properties.default_generation_settings.params);
-        showMemory($('#memory'), properties);
-        rope.load();
+        if (properties) {
+            showSampling($('#sampling'), properties.default_generation_settings.params);
+            showMemory($('#memory'), properties);
+            rope.load();
+        }
         // Notices tell of the server as it was: another may have come.
         composer.say('');
         show();
@@ -78,6 +87,7 @@ function show() {
     setAddress(kept ? current : null, written !== null && current !== written);
     if (current !== written) {
         written = current;
+        if (picker.open(current)) connection.look();
         composer.show(drafts.of(current));
     }
     const own = chat.writing();

@@ -174,6 +174,12 @@ export class Chat {
         else store.set('unsent-system', text);
     }
 
+    /** Sets the model of the conversation that is shown. */
+    setModel(name) {
+        this.current.model = name;
+        if (this.current.nodes.length > 0) this.#keep(this.current);
+    }
+
     /** Returns whether new conversations begin with the system prompt of the one that is shown. */
     get systemIsDefault() {
         return this.current.system === store.setting('system', '');
@@ -233,6 +239,9 @@ export class Chat {
         const until = nodes.indexOf(node);
         const asked = messages(conversation, nodes.slice(0, until + (node.content ? 1 : 0)));
         const own = nodes.slice(Math.max(until - 1, 0), until + 1);
+        // Later messages go to the same model.
+        conversation.model ??= this.connection.picker.chosen?.id;
+        const model = this.connection.picker.chosen ? { model: conversation.model } : {};
         this.#running.set(conversation.id, { node, controller });
         this.#keep(conversation, own);
         this.view.show();
@@ -243,7 +252,7 @@ export class Chat {
         let shown = -Infinity;
         let failed = null;
         try {
-            await answer(node, asked, given(), controller.signal, (reading) => {
+            await answer(node, asked, { ...given(), ...model }, controller.signal, (reading) => {
                 if (this.current === conversation) this.view.progress(node, reading);
                 const now = performance.now();
                 if (now - shown > SHOW_EVERY) {

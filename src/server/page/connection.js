@@ -1,14 +1,14 @@
 // Whether the server is there: its state in words, and the key that it requires.
 
 import { announce } from './dom.js';
-import { get, setKey } from './server.js';
+import { get, ofModel, setKey } from './server.js';
 
 /** The time between two looks at a server that is ready, and at one that is not, in milliseconds. */
 const READY_EVERY = 10_000;
 const OTHERWISE_EVERY = 1500;
 
 export class Connection {
-    /** The answer of /props, null before the model is loaded. */
+    /** The answer of /props, null while the model is not open. */
     properties = null;
     #state = '';
     #timer = null;
@@ -17,8 +17,8 @@ export class Connection {
     #declined = false;
 
     /** `changed(properties)` is called when the server has become ready, or is ready and another. */
-    constructor({ status, dialog, changed }) {
-        Object.assign(this, { status, dialog, changed });
+    constructor({ status, dialog, picker, changed }) {
+        Object.assign(this, { status, dialog, picker, changed });
         document.addEventListener('visibilitychange', () => document.hidden || this.look());
     }
 
@@ -33,10 +33,10 @@ export class Connection {
     async #look() {
         const before = this.#state;
         try {
-            const properties = await get('props');
+            const { properties, name } = await this.#askModel();
             const isAnother = before !== 'ready' || !same(properties, this.properties);
             this.properties = properties;
-            this.#show('ready', properties.model_alias);
+            this.#show('ready', name);
             if (isAnother) this.changed(properties);
             return true;
         } catch (fault) {
@@ -50,6 +50,17 @@ export class Connection {
             }
             return false;
         }
+    }
+
+    /** Returns the properties of the chosen model, and what is shown as its name. */
+    async #askModel() {
+        const properties = await get('props');
+        const isMany = properties.role === 'router';
+        const chosen = await this.picker.load(isMany);
+        if (!isMany) return { properties, name: properties.model_alias };
+        if (!chosen) return { properties: null, name: 'No model is on this machine: rope-cpu pull USER/MODEL downloads one.' };
+        if (!this.picker.isOpen) return { properties: null, name: 'opens with the next message' };
+        return { properties: await get(ofModel('props')), name: 'open' };
     }
 
     #show(state, text) {
@@ -84,6 +95,7 @@ export class Connection {
 
 /** Returns whether properties are those of the same model in the same context: a server may be started again between two looks. */
 function same(one, other) {
+    if (!one || !other) return one === other;
     const known = ({ model_path, default_generation_settings: { n_ctx } }) => `${n_ctx} ${model_path}`;
     return known(one) === known(other);
 }

@@ -1,7 +1,7 @@
 // Whether messages fit into the context, before they are sent.
 
 import { whole } from './dom.js';
-import { count, get } from './server.js';
+import { count, get, ofModel } from './server.js';
 
 /** What a server needs, if its options are not known. */
 export const LARGER = 'a larger context (-c)';
@@ -37,7 +37,7 @@ async function counted(messages, context) {
 /** Returns the options of a server in which a number of tokens fits, and a text about them. */
 export async function longer(tokens) {
     // Without an answer, the text tells what is certain.
-    const { prompt_options: options, prompt_options_text: text } = await get(`rope?prompt=${tokens}`).catch(() => ({}));
+    const { prompt_options: options, prompt_options_text: text } = await get(ofModel(`rope?prompt=${tokens}`)).catch(() => ({}));
     return { options, text: text ?? LARGER };
 }
 

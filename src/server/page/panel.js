@@ -2,7 +2,7 @@
 
 import { chart } from './chart.js';
 import { bytes, element, short, whole } from './dom.js';
-import { get } from './server.js';
+import { get, ofModel } from './server.js';
 import { depth } from './tree.js';
 
 /** Returns a list of terms and values. */
@@ -39,7 +39,7 @@ export class Rope {
     /** Asks the server for the plan, at a length in tokens or for a full context, and shows it. */
     async load(tokens) {
         const asked = ++this.#asked;
-        const plan = await get(tokens ? `rope?tokens=${tokens}` : 'rope').catch(() => null);
+        const plan = await get(ofModel(tokens ? `rope?tokens=${tokens}` : 'rope')).catch(() => null);
         if (plan && asked === this.#asked) this.show(plan);
     }
 

@@ -12,6 +12,20 @@ export class Fault extends Error {
     }
 }
 
+/** The model of requests, null if the server has one. */
+let model = null;
+
+/** Sets the model of requests. */
+export function useModel(name) {
+    model = name;
+}
+
+/** Returns a path with the model of requests. */
+export function ofModel(path) {
+    const separator = path.includes('?') ? '&' : '?';
+    return model === null ? path : `${path}${separator}model=${encodeURIComponent(model)}`;
+}
+
 /** Keeps the key that requests have. */
 export function setKey(key) {
     set('key', key || null);
@@ -24,7 +38,7 @@ export async function send(path, { body, signal } = {}) {
     if (key) headers.Authorization = `Bearer ${key}`;
     const options = { headers, signal, cache: 'no-store' };
     if (body) {
-        Object.assign(options, { method: 'POST', body: JSON.stringify(body) });
+        Object.assign(options, { method: 'POST', body: JSON.stringify(model === null ? body : { model, ...body }) });
         headers['Content-Type'] = 'application/json';
     }
     let response;

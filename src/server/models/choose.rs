@@ -1,0 +1,328 @@
+//! Chooses the model of a request, and waits until it is open.
+//!
+//! A stream gets signs of life meanwhile, so that its client does not give up.
+
+use std::{convert::Infallible, future::pending, sync::Arc};
+
+use axum::{
+    body::{Body, Bytes, to_bytes},
+    extract::{FromRequestParts, Query, Request, State},
+    http::{
+        Method, Uri,
+        header::{CACHE_CONTROL, CONTENT_TYPE},
+        request::Parts,
+    },
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::{runtime::Handle, sync::mpsc, task::JoinSet};
+use tokio_stream::{StreamExt, wrappers::ReceiverStream};
+
+use super::{KeepAlive, Lease, Waiting};
+use crate::server::{
+    answers::Framing, app::App, error::ApiError, http, log::Record, manage, ollama, owner::Owner,
+    state::Server, work,
+};
+
+/// Maximum parts of a stream that wait for a slow client.
+const BUFFERED: usize = 16;
+
+/// Extractor of a request's model for handlers. Without a chosen one it is the default model, and
+/// fails if that is not open.
+#[derive(Clone)]
+pub struct Loaded(pub Arc<App>);
+
+impl FromRequestParts<Arc<Server>> for Loaded {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, server: &Arc<Server>) -> Result<Self, ApiError> {
+        match parts.extensions.get::<Loaded>() {
+            Some(loaded) => Ok(loaded.clone()),
+            None => server.models.loaded(None).map(Loaded),
+        }
+    }
+}
+
+/// The fields of any request that choose a model. Handlers read the whole body.
+#[derive(Default, Deserialize)]
+struct Asked {
+    #[serde(default)]
+    model: Value,
+    #[serde(default)]
+    stream: Value,
+    #[serde(default)]
+    keep_alive: Value,
+    #[serde(default)]
+    messages: Value,
+    #[serde(default)]
+    prompt: Value,
+}
+
+/// Chooses the model of a request: its field `model`, or `?model=` of a GET request. A GET request
+/// never opens a model.
+pub async fn choose(
+    State(server): State<Arc<Server>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    if request.method() != Method::POST {
+        return shown(&server, request, next).await;
+    }
+    let (mut parts, body) = request.into_parts();
+    let body = to_bytes(body, usize::MAX).await.map_err(ApiError::invalid)?;
+    let models = &server.models;
+    let asked = match models.is_shelf() {
+        true => Asked::of(&body)?,
+        false => Asked::default(),
+    };
+    let in_query = model_in_query(&parts.uri);
+    let chosen = asked.name()?.or(in_query.as_deref());
+    let (name, entry) = models.resolve(chosen, &server.options.listen.alias)?;
+    let keep_alive = asked.keep_alive()?;
+    let path = parts.uri.path().to_string();
+    if models.is_shelf() && keep_alive.is_some_and(KeepAlive::is_zero) && asked.is_empty(&path) {
+        manage::check(&parts)?;
+        models.unload(&name);
+        return Ok(ollama::unloaded(&path, &name));
+    }
+    let mut waiting = models.wait(&name, entry, keep_alive)?;
+    let lease = match waiting.ready() {
+        Some(lease) => lease?,
+        None if Asked::of(&body)?.streams(&path) => {
+            let speaks = Speaks { framing: framing(&path), name, path };
+            let request = Request::from_parts(parts, Body::from(body));
+            return Ok(speaks.while_waiting(&server, waiting, request, next).await);
+        }
+        None => waiting.lease().await?,
+    };
+    parts.extensions.insert(Loaded(lease.app.clone()));
+    let response = next.run(Request::from_parts(parts, Body::from(body))).await;
+    Ok(lease.until_sent(response))
+}
+
+/// Answers a request that shows a model.
+async fn shown(server: &Server, mut request: Request, next: Next) -> Result<Response, ApiError> {
+    if let Some(name) = model_in_query(request.uri()) {
+        let app = server.models.loaded(Some(&name))?;
+        request.extensions_mut().insert(Loaded(app));
+    }
+    Ok(next.run(request).await)
+}
+
+/// Returns the model of `?model=`.
+fn model_in_query(uri: &Uri) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Model {
+        model: Option<String>,
+    }
+    Query::<Model>::try_from_uri(uri).ok()?.0.model
+}
+
+impl Asked {
+    /// Reads the fields, whatever the types of the others.
+    fn of(body: &Bytes) -> Result<Self, ApiError> {
+        if body.is_empty() {
+            return Ok(Asked::default());
+        }
+        match serde_json::from_slice(body) {
+            // Its handler reports what is wrong.
+            Err(e) if e.is_data() => Ok(Asked::default()),
+            asked => asked
+                .map_err(|e| ApiError::invalid(format_args!("the body is not valid JSON: {e}"))),
+        }
+    }
+
+    fn name(&self) -> Result<Option<&str>, ApiError> {
+        match &self.model {
+            Value::Null => Ok(None),
+            Value::String(name) => Ok(Some(name.as_str()).filter(|name| !name.is_empty())),
+            other => Err(ApiError::field(
+                "model",
+                format_args!("a string, not {}", crate::server::fields::shown(other)),
+            )),
+        }
+    }
+
+    fn keep_alive(&self) -> Result<Option<KeepAlive>, ApiError> {
+        match &self.keep_alive {
+            Value::Null => Ok(None),
+            value => Ok(Some(KeepAlive::of_value(value)?)),
+        }
+    }
+
+    /// Returns whether the answer is a stream. ollama streams by default.
+    fn streams(&self, path: &str) -> bool {
+        self.stream.as_bool().unwrap_or(matches!(path, "/api/chat" | "/api/generate"))
+    }
+
+    /// Returns whether it is ollama's request without a prompt, which loads or unloads a model.
+    fn is_empty(&self, path: &str) -> bool {
+        let empty = |value: &Value| match value {
+            Value::Array(list) => list.is_empty(),
+            Value::String(text) => text.is_empty(),
+            value => value.is_null(),
+        };
+        match path {
+            "/api/chat" => empty(&self.messages),
+            "/api/generate" => empty(&self.prompt),
+            _ => false,
+        }
+    }
+}
+
+/// Returns how a path frames its streams.
+fn framing(path: &str) -> Framing {
+    match path {
+        path if path.starts_with("/api/") => Framing::Lines,
+        path if path.starts_with("/v1/messages") || path.ends_with("/responses") => {
+            Framing::NamedEvents
+        }
+        _ => Framing::Events,
+    }
+}
+
+/// A stream that starts before its model is open.
+struct Speaks {
+    framing: Framing,
+    name: String,
+    path: String,
+}
+
+impl Speaks {
+    /// Waits for the model, and then answers. If it takes longer than the interval of signs of
+    /// life, the response starts before.
+    async fn while_waiting(
+        self,
+        server: &Server,
+        mut waiting: Waiting,
+        request: Request,
+        next: Next,
+    ) -> Response {
+        let answers = Answers {
+            request,
+            next,
+            owner: Owner::current(),
+            record: Record::current(),
+            threads: Handle::current(),
+            connections: work::connections(),
+        };
+        let interval = server.options.listen.sse_ping_interval;
+        // Timers run on the threads of connections.
+        let mut first = JoinSet::new();
+        let soon = async move {
+            let silence = async {
+                match interval {
+                    Some(interval) => tokio::time::sleep(interval).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                lease = waiting.lease() => Ok(lease),
+                () = silence => Err(waiting),
+            }
+        };
+        first.spawn_on(soon, &work::connections());
+        let waiting = match first.join_next().await {
+            Some(Ok(Ok(Ok(lease)))) => return answers.answer(lease).await,
+            Some(Ok(Ok(Err(error)))) => return error.into_response(),
+            Some(Ok(Err(waiting))) => waiting,
+            _ => return ApiError::unavailable("the server is stopping").into_response(),
+        };
+        let (parts, receiver) = mpsc::channel(BUFFERED);
+        let framing = self.framing;
+        work::connections().spawn(async move {
+            // An error means that the client has closed its connection.
+            let _ = self.speak(waiting, interval, answers, &parts).await;
+        });
+        let body = Body::from_stream(ReceiverStream::new(receiver).map(Ok::<_, Infallible>));
+        match framing {
+            Framing::Lines => ([(CONTENT_TYPE, "application/x-ndjson")], body).into_response(),
+            _ => ([(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-cache")], body)
+                .into_response(),
+        }
+    }
+
+    /// Sends signs of life until the model is open, and then the answer.
+    async fn speak(
+        &self,
+        mut waiting: Waiting,
+        interval: Option<std::time::Duration>,
+        answers: Answers,
+        parts: &mpsc::Sender<Bytes>,
+    ) -> Result<(), mpsc::error::SendError<Bytes>> {
+        let lease = loop {
+            parts.send(self.framing.text(&self.alive()).into()).await?;
+            let silence = async {
+                match interval {
+                    Some(interval) => tokio::time::sleep(interval).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                () = parts.closed() => return Ok(()),
+                lease = waiting.lease() => break lease,
+                () = silence => {}
+            }
+        };
+        drop(waiting);
+        let mut response = match lease {
+            Ok(lease) => tokio::select! {
+                () = parts.closed() => return Ok(()),
+                response = answers.answer(lease) => response,
+            },
+            Err(error) => error.into_response(),
+        };
+        if let Some(error) = response.extensions_mut().remove::<ApiError>() {
+            let mut body = http::error_body(&self.path, &error);
+            if self.framing == Framing::NamedEvents {
+                body["type"] = "error".into();
+            }
+            return parts.send(self.framing.text(&body).into()).await;
+        }
+        let mut data = response.into_body().into_data_stream();
+        while let Some(Ok(part)) = data.next().await {
+            parts.send(part).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the value of a sign of life, before the answer has started.
+    fn alive(&self) -> Value {
+        match &self.path[..] {
+            "/v1/messages" => json!({ "type": "ping" }),
+            path if path.starts_with("/api/") => ollama::waiting(path, &self.name),
+            _ => Value::Null,
+        }
+    }
+}
+
+/// The rest of a request's way to its handler.
+struct Answers {
+    request: Request,
+    next: Next,
+    owner: Owner,
+    record: Option<Arc<Record>>,
+    threads: Handle,
+    connections: Handle,
+}
+
+impl Answers {
+    /// Handles the request on the threads for requests.
+    async fn answer(self, lease: Lease) -> Response {
+        let Answers { mut request, next, owner, record, threads, connections } = self;
+        request.extensions_mut().insert(Loaded(lease.app.clone()));
+        let handled = async move { lease.until_sent(next.run(request).await) };
+        let mut running = JoinSet::new();
+        let handled = work::on_connections(connections, owner.scope(handled));
+        match record {
+            Some(record) => running.spawn_on(record.scope(handled), &threads),
+            None => running.spawn_on(handled, &threads),
+        };
+        match running.join_next().await {
+            Some(Ok(response)) => response,
+            _ => ApiError::internal("the request could not be handled").into_response(),
+        }
+    }
+}
