@@ -207,6 +207,7 @@ fn parse(command: &clap::Command, argv: &[OsString]) -> Result<CommandLine, Exit
 /// Runs a command line; `argv` starts with the program's name.
 pub fn run(argv: Vec<OsString>) -> ExitCode {
     platform::prepare_terminal();
+    platform::report_file_size_limit();
     let command = command();
     let typed = match argv::normalize(&command, argv) {
         Ok(typed) => typed,

@@ -46,6 +46,9 @@ pub use system::{
     others_may_write, prefer_fast_cores, prepare_terminal, set_new_file_access,
 };
 
+#[cfg(feature = "program")]
+pub use system::report_file_size_limit;
+
 use std::{env, path::PathBuf};
 
 /// Who can read a new file.
