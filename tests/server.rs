@@ -24,4 +24,5 @@ mod slots;
 mod slow;
 mod speculation;
 mod stop;
+mod system_faults;
 mod work;
