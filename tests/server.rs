@@ -10,6 +10,7 @@ mod faults;
 mod guided;
 mod harness;
 mod interfaces;
+mod killed;
 mod limits;
 mod load;
 mod log;
