@@ -268,6 +268,7 @@ fn serve_args_of(entry: &Entry) -> Result<serve::Args, Error> {
 /// Runs a command line; `argv` starts with the program's name.
 pub fn run(argv: Vec<OsString>) -> ExitCode {
     platform::prepare_terminal();
+    platform::report_file_size_limit();
     let command = command();
     let mut typed = match argv::normalize(&command, argv) {
         Ok(typed) => typed,

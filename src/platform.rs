@@ -47,6 +47,9 @@ pub use system::{
     set_new_file_access,
 };
 
+#[cfg(feature = "program")]
+pub use system::report_file_size_limit;
+
 use std::{env, path::PathBuf};
 
 /// Who can read a new file.

@@ -13,27 +13,33 @@
 
 mod current;
 mod memory;
+mod phase;
 mod phased;
 mod power;
 
+// `current` and `phase` take what they need of the standard library from here. In
+// tests/interleavings, it comes from a crate that runs their threads in every order.
 use std::{
-    ops::Range,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        self, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 pub(crate) use memory::Memory;
+pub(crate) use phase::{Claim, Phase, Worker};
 pub(crate) use phased::{Columns, Phased};
 pub use power::Power;
 
 pub use crate::platform::processors::Workers;
 
-use self::{current::Current, power::Pace};
+use self::{current::Current, phase::Shared};
 use crate::platform::prefer_fast_cores;
+
+/// Iterations of the spin loop before a thread parks: about 20 microseconds. On an idle machine,
+/// workers arrive closer together than that. On a busy machine, this wastes little time.
+const SPINS: usize = 2_000;
 
 /// A team of worker threads.
 ///
@@ -45,21 +51,6 @@ pub struct Threads {
     pool: rayon::ThreadPool,
     team: u64,
     step: Mutex<Shared>,
-}
-
-/// The state that the workers of a step share.
-struct Shared {
-    current: Current,
-    /// The first unclaimed task, with the number of its phase in the upper half.
-    next: AtomicU64,
-    /// `None` for a team that never pauses.
-    pace: Option<Mutex<Pace>>,
-}
-
-impl Shared {
-    fn pace(&self) -> Option<MutexGuard<'_, Pace>> {
-        Some(self.pace.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
-    }
 }
 
 impl Threads {
@@ -132,111 +123,5 @@ impl Threads {
         if let Some(mut pace) = shared.pace() {
             pace.end();
         }
-    }
-}
-
-/// How long a worker runs before it yields its core, between two phases. Otherwise the system would
-/// take the core away some milliseconds later, in the middle of a task, and all other workers would
-/// wait. If no other program waits for the core, yielding costs nothing.
-const TURN: Duration = Duration::from_millis(1);
-
-/// One of the threads that compute a step.
-pub(crate) struct Worker<'s> {
-    shared: &'s Shared,
-    team: u64,
-    index: usize,
-    count: usize,
-    /// The number of its next phase, never used twice by a team.
-    next: u64,
-    /// When it last yielded its core.
-    since: Instant,
-}
-
-impl Worker<'_> {
-    /// Returns the index of this worker in its team.
-    pub fn index(&self) -> usize {
-        self.index
-    }
-
-    /// Waits for the previous phase to end, and enters the next one, with `tasks` tasks. Returns
-    /// `None` if the others have completed all tasks. All workers must pass the same number.
-    pub fn phase(&mut self, tasks: usize) -> Option<Phase<'_>> {
-        if self.count > 1 && self.since.elapsed() >= TURN {
-            thread::yield_now();
-            self.since = Instant::now();
-        }
-        let number = self.next;
-        self.next += 1;
-        let (shared, team, workers) = (self.shared, self.team, self.count);
-        shared.current.enter(number).then(|| Phase { shared, team, number, tasks, workers })
-    }
-}
-
-/// A phase, as one worker sees it. Drop it to leave the phase once no task is left.
-pub(crate) struct Phase<'w> {
-    shared: &'w Shared,
-    team: u64,
-    number: u64,
-    tasks: usize,
-    workers: usize,
-}
-
-impl Phase<'_> {
-    /// Claims about half of this worker's share of the unclaimed tasks. Returns `None` if no task
-    /// is left.
-    pub fn claim(&self) -> Option<Claim<'_>> {
-        let size = |left: usize| left.div_ceil(2 * self.workers);
-        let claim = |word| {
-            let next = self.next(word);
-            (next < self.tasks).then(|| self.number << 32 | (next + size(self.tasks - next)) as u64)
-        };
-        let word =
-            self.shared.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim).ok()?;
-        let start = self.next(word);
-        Some(Claim { phase: self, tasks: start..start + size(self.tasks - start) })
-    }
-
-    /// Returns the first unclaimed task. If `word` is of an earlier phase, no task of this phase is
-    /// claimed yet.
-    fn next(&self, word: u64) -> usize {
-        if word >> 32 == self.number & u64::from(u32::MAX) { word as u32 as usize } else { 0 }
-    }
-
-    /// Claims tasks until none is left, and calls `work` for each of them.
-    pub fn for_each(&self, mut work: impl FnMut(&mut Claim<'_>)) {
-        while let Some(claim) = self.claim() {
-            for task in claim.tasks {
-                work(&mut Claim { phase: self, tasks: task..task + 1 });
-            }
-        }
-    }
-}
-
-impl Drop for Phase<'_> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            return;
-        }
-        assert!(self.claim().is_none(), "a worker left tasks undone");
-        if self.shared.current.has_one()
-            && let Some(mut pace) = self.shared.pace()
-        {
-            // Rest now, while the others wait for the next phase anyway.
-            pace.rest();
-        }
-        self.shared.current.leave();
-    }
-}
-
-/// Consecutive tasks of a phase, claimed by one worker.
-pub(crate) struct Claim<'p> {
-    phase: &'p Phase<'p>,
-    tasks: Range<usize>,
-}
-
-impl Claim<'_> {
-    /// Returns the first claimed task. In [`Phase::for_each`], a claim has only one.
-    pub fn task(&self) -> usize {
-        self.tasks.start
     }
 }

@@ -124,8 +124,9 @@ fn follow<T, E: From<io::Error>>(
     replace(&path, access, existing, write)
 }
 
+/// A large buffer could be refused, and a `BufWriter` without memory aborts the program.
 fn buffered(file: File) -> BufWriter<File> {
-    BufWriter::with_capacity(1 << 20, file)
+    BufWriter::with_capacity(64 << 10, file)
 }
 
 /// Writes a file, then gives it its name. It gets the permissions of an `existing` file.

@@ -45,7 +45,9 @@ pub fn serve(
     // Wrong options are errors before anything is opened.
     args.speculation.settings(args.requests.cache_disk.is_some())?;
     let server = Arc::new(Server::new(args.options()?, args.shelf()?)?);
-    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let cannot_start = |e| Error::failed(format_args!("cannot start the server: {e}"));
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(cannot_start)?;
     // Listens, and handles signals, before it loads the model.
     let listeners = match args.memory.dry_run {
         Some(_) => Vec::new(),
@@ -54,7 +56,7 @@ pub fn serve(
     let addresses: Result<Vec<_>, _> = listeners.iter().map(TcpListener::local_addr).collect();
     let addresses = addresses?;
     let interrupts = matches!(stop, Stop::OnSignal);
-    let stop_signal = server::stop_signal(interrupts)?;
+    let stop_signal = server::stop_signal(interrupts).map_err(cannot_start)?;
     let message = async {
         match stop {
             Stop::OnSignal => future::pending().await,

@@ -106,14 +106,18 @@ pub fn completions(args: &CompletionsArgs, out: &mut dyn Write) -> Result<(), Er
 }
 
 /// Prints words for completion. A shelf that cannot be read has none: a message would appear in the
-/// middle of a command line.
+/// middle of a command line. A name with other than plain characters is left out, since bash expands
+/// the words of a list, and the name of a downloaded file could be a command.
 ///
 /// # Errors
 /// If `out` cannot be written.
 pub fn complete(args: &CompleteArgs, out: &mut dyn Write) -> Result<(), Error> {
     let Words::Names = args.what;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-:/@+".contains(c);
     for entry in args.shelf.shelf().entries().unwrap_or_default() {
-        writeln!(out, "{}", entry.name)?;
+        if entry.name.chars().all(is_plain) {
+            writeln!(out, "{}", entry.name)?;
+        }
     }
     Ok(())
 }

@@ -113,6 +113,8 @@ impl Transfer<'_> {
             fs::remove_file(&part).map_err(disk)?;
             return Err(Error::Sum { file: self.name(), found, expected: self.file.hash.clone() });
         }
+        // Otherwise the name could be on the disk before the bytes are, if the machine stops now.
+        file.sync_all().map_err(disk)?;
         fs::rename(&part, path).map_err(disk)
     }
 

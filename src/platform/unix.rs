@@ -24,7 +24,7 @@ use nix::{
 };
 
 #[cfg(feature = "program")]
-pub use signals::handle_signals;
+pub use signals::{handle_signals, report_file_size_limit};
 
 use rustix::mm::{Advice, madvise};
 

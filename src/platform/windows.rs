@@ -43,6 +43,10 @@ pub fn peak_resident() -> Option<u64> {
 /// Does nothing: the system has no way to reset the peak.
 pub fn reset_peak() {}
 
+/// Does nothing: the system has no limit on file sizes for a process.
+#[cfg(feature = "program")]
+pub fn report_file_size_limit() {}
+
 /// Does nothing: large pages need a privilege that users lack by default, and are never swapped.
 pub fn prefer_large_pages(_: &MmapMut) {}
 

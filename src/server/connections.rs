@@ -2,7 +2,13 @@
 
 mod timed;
 
-use std::{future::poll_fn, io::ErrorKind, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    future::poll_fn,
+    io::ErrorKind,
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{Router, extract::Request, response::Response};
 use hyper::{
@@ -21,6 +27,7 @@ use tokio::{
     task::JoinSet,
     time::sleep,
 };
+use tracing::warn;
 
 use self::timed::Timed;
 use super::options::Options;
@@ -28,6 +35,9 @@ use super::options::Options;
 /// Delay before a failed `accept` is retried: closed connections may have freed file descriptors by
 /// then.
 const RETRY: Duration = Duration::from_millis(500);
+
+/// How often the log says that connections cannot be accepted.
+const WARN_AGAIN: Duration = Duration::from_secs(60);
 
 /// Response to a request that is still incomplete after the timeout.
 const LATE: &[u8] =
@@ -60,6 +70,7 @@ pub async fn serve(
     mut stop: watch::Receiver<()>,
 ) {
     let mut connections = JoinSet::new();
+    let mut warned = None;
     loop {
         let accepted = tokio::select! {
             _ = stop.changed() => break,
@@ -77,7 +88,19 @@ pub async fn serve(
                 }
                 Err(_) => drop(connections.spawn(refuse(stream))),
             },
-            Err(_) => sleep(RETRY).await,
+            // The client closed its connection before it was accepted.
+            Err(e) if e.kind() == ErrorKind::ConnectionAborted => {}
+            Err(e) => {
+                if warned.is_none_or(|warned: Instant| warned.elapsed() >= WARN_AGAIN) {
+                    warned = Some(Instant::now());
+                    warn!(
+                        target: "request",
+                        "cannot accept connections: {e}; clients wait until others are closed; to \
+                         allow more, raise the limit on open files (ulimit -n)"
+                    );
+                }
+                sleep(RETRY).await;
+            }
         }
     }
     while connections.join_next().await.is_some() {}

@@ -1,13 +1,12 @@
 //! The current phase of a team: which workers may enter it, and when the next one starts.
 
-use std::sync::{
-    Condvar, Mutex, PoisonError,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use super::{
+    SPINS,
+    sync::{
+        Condvar, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
-
-/// Iterations of the spin loop before a thread parks: about 20 microseconds. On an idle machine,
-/// workers arrive closer together than that. On a busy machine, this wastes little time.
-const SPINS: usize = 2_000;
 
 /// The number of bits that count the workers in a phase.
 const PRESENT_BITS: u32 = 16;

@@ -3,7 +3,11 @@
 mod large;
 mod server;
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, time::Duration};
+
+use assert_cmd::Command;
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg32;
 
 use crate::cli::{Run, finish, rope_cpu, run};
 use rope_cpu::hub::{Event, Hub, Options};
@@ -34,6 +38,12 @@ fn setup() -> Setup {
 
 impl Setup {
     fn with(&self, variables: &[(&str, &str)], arguments: &[&str]) -> Run {
+        let mut command = self.command(arguments);
+        command.envs(variables.iter().copied());
+        finish(command)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = rope_cpu(arguments);
         for (name, _) in std::env::vars() {
             if name.to_lowercase().ends_with("_proxy") {
@@ -41,8 +51,7 @@ impl Setup {
             }
         }
         command.env("HF_ENDPOINT", self.server.endpoint()).env("HF_HOME", self.home.path());
-        command.envs(variables.iter().copied());
-        finish(command)
+        command
     }
 
     fn run(&self, arguments: &[&str]) -> Run {
@@ -140,6 +149,26 @@ fn a_model_is_fetched_once_to_the_cache_that_all_share() {
     let kept = hub.answer(&["-hf", REPO]);
     is(&kept, &expected());
     kept.said(&["note: ", "answers 503", "; using ", MODEL]);
+}
+
+/// `kill -9` at any moment: the next download goes on, and the file is whole.
+#[test]
+fn a_killed_download_goes_on() {
+    let hub = setup();
+    let mut random = Pcg32::seed_from_u64(4);
+    let mut killed = 0;
+    for _ in 0..10 {
+        let mut command = hub.command(&["-hf", REPO, "-p", "on the train", "-n", "8"]);
+        command.timeout(Duration::from_micros(u64::from(random.next_u32() % 100_000)));
+        killed += usize::from(finish(command).code.is_none());
+        if hub.snapshot().exists() {
+            assert_eq!(fs::read(hub.snapshot()).unwrap(), hub.model);
+            fs::remove_dir_all(hub.cache(REPO)).unwrap();
+        }
+    }
+    assert!(killed > 0, "no download was killed");
+    is(&hub.answer(&["-hf", REPO]), &expected());
+    assert_eq!(fs::read(hub.blob()).unwrap(), hub.model);
 }
 
 #[test]

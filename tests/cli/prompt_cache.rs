@@ -1,6 +1,11 @@
 //! `--prompt-cache`: a prompt that was read once is not read again.
 
-use crate::cli::{Run, run};
+use std::time::Instant;
+
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg32;
+
+use crate::cli::{Run, finish, rope_cpu, run};
 use rope_cpu_testing::reader::tiny_reader;
 
 const PROMPT: &str = "the rain in the north, then the wind on the shore, and in the end";
@@ -88,4 +93,58 @@ fn a_file_that_does_not_fit_is_refused() {
     }
     std::fs::write(cache, [b"ropecpu1", &kept[8..]].concat()).unwrap();
     with(&model, cache, &[]).refused(2, &["prompt.cache", "another version", "remove the file"]);
+}
+
+/// `kill -9` at any moment: the file is the old one or the new one, never a part of it.
+#[test]
+fn a_killed_run_leaves_a_whole_file() {
+    let model = tiny_reader(7, true);
+    let directory = tempfile::tempdir().unwrap();
+    let cache = directory.path().join("prompt.cache");
+    let (model, cache) = (model.path().to_str().unwrap(), cache.to_str().unwrap());
+    let mut random = Pcg32::seed_from_u64(3);
+    let started = Instant::now();
+    run(&["-m", model, "-p", PROMPT, "-n", "1", "-c", "4096", "--prompt-cache", cache]);
+    let whole = started.elapsed();
+    let (mut killed, mut reused) = (0, 0);
+    for round in 1..=10 {
+        let prompt = PROMPT.repeat(round);
+        let options = ["-m", model, "-p", &prompt, "-n", "1", "--temp", "0", "-c", "4096"];
+        let options = [&options[..], &["--prompt-cache", cache]].concat();
+        let mut command = rope_cpu(&options);
+        // Near the end of a run, where the file is written.
+        command.timeout(whole.mul_f64(0.5 + f64::from(random.next_u32() % 100) / 100.0));
+        killed += usize::from(finish(command).code.is_none());
+        if std::fs::exists(cache).unwrap() {
+            let next = run(&[&options[..], &["--prompt-cache-ro"]].concat());
+            assert_eq!(next.code, Some(0), "{}", next.stderr);
+            assert!(next.reused() >= reused, "{} after {reused}", next.reused());
+            reused = next.reused();
+        }
+    }
+    assert!(killed > 0 && reused > 0, "{killed} were killed, and {reused} tokens were reused");
+}
+
+/// A file that is too large for the limit of the process is an error with its name, and the old file
+/// stays.
+#[cfg(unix)]
+#[test]
+fn a_full_disk_leaves_the_old_file() {
+    let model = tiny_reader(7, true);
+    let directory = tempfile::tempdir().unwrap();
+    let cache = directory.path().join("prompt.cache");
+    let with = |limit: &str, prompt: &str| -> Run {
+        let mut command = assert_cmd::Command::new("sh");
+        command.args(["-c", &format!("{limit} && exec \"$0\" \"$@\"")]);
+        command.arg(assert_cmd::cargo::cargo_bin!("rope-cpu")).arg("-m").arg(model.path());
+        command.args(["-c", "1024", "-p", prompt, "-n", "1", "--prompt-cache"]).arg(&cache);
+        finish(command)
+    };
+    assert_eq!(with("true", PROMPT).code, Some(0));
+    let kept = std::fs::read(&cache).unwrap();
+    let failed = with("ulimit -f 16", &PROMPT.repeat(8));
+    assert_eq!(failed.code, Some(1), "{}", failed.stderr);
+    failed.said(&["error: --prompt-cache ", "prompt.cache: File too large"]);
+    assert!(std::fs::read(&cache).unwrap() == kept);
+    assert_eq!(directory.path().read_dir().unwrap().count(), 1, "a partial file is left");
 }

@@ -1,13 +1,14 @@
-//! SIGINT and SIGTERM.
+//! SIGINT and SIGTERM, and the signal for a file that is too large.
 
-use std::{io, thread, time::Duration};
+use std::{io, sync::Arc, thread, time::Duration};
 
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use signal_hook::{
-    consts::{SIGINT, SIGTERM},
+    consts::{SIGINT, SIGTERM, SIGXFSZ},
+    flag,
     iterator::Signals,
 };
 
@@ -27,6 +28,13 @@ pub fn handle_signals() -> io::Result<()> {
         }
     })?;
     Ok(())
+}
+
+/// Makes a write beyond the limit on file sizes (`ulimit -f`) an error. By default, it kills the
+/// program, which then leaves an incomplete file and no message.
+pub fn report_file_size_limit() {
+    // A program without the handler is killed as before. Programs that it starts do not inherit it.
+    let _ = flag::register(SIGXFSZ, Arc::default());
 }
 
 /// Interrupts the wait for a line by SIGINT, which the line editor handles while it waits. A SIGINT
