@@ -42,6 +42,9 @@ fn bash_completes_the_name_of_a_model() {
     std::fs::write(folder.path().join("my-model.gguf"), "GGUF").unwrap();
     std::fs::create_dir_all(folder.path().join("lm/.lmstudio/models/u/m")).unwrap();
     std::fs::write(folder.path().join("lm/.lmstudio/models/u/m/m-Q4_0.gguf"), "GGUF").unwrap();
+    // Bash expands the words of a list.
+    let traces = folder.path().join("lm/traces");
+    std::fs::write(folder.path().join("my-$(echo>traces).gguf"), "GGUF").unwrap();
     let program = assert_cmd::cargo::cargo_bin!("rope-cpu");
     let script = run(&["completions", "bash"]).stdout;
     let ask = |line: &str| {
@@ -55,7 +58,7 @@ fn bash_completes_the_name_of_a_model() {
         let path =
             format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
         bash.arg(file.path()).env("PATH", path).env("ROPE_CPU_MODELS_DIR", folder.path());
-        bash.env("HOME", folder.path().join("lm"));
+        bash.env("HOME", folder.path().join("lm")).current_dir(folder.path().join("lm"));
         let bash = bash.output().ok()?;
         Some(String::from_utf8(bash.stdout).unwrap().trim().to_string())
     };
@@ -64,6 +67,7 @@ fn bash_completes_the_name_of_a_model() {
     assert_eq!(ask("rope-cpu -c 5 -m my-m").unwrap(), "my-model");
     // Bash replaces what is after the colon.
     assert_eq!(ask("rope-cpu show u/m:Q").unwrap(), "Q4_0");
+    assert!(!traces.exists(), "the name of a file ran as a command");
 }
 
 #[test]
