@@ -209,6 +209,11 @@ def test_perplexity_is_of_the_logits(model):
     assert set(halves.positions) == {5, 6, 7}
     middles, values = halves.by_position(4)
     assert list(middles) == [6.0] and np.isclose(values[0], halves.value)
+    # A long window is read in parts, and only tokens after its middle are scored.
+    long = (tokens * 200)[:2200]
+    half, whole = (model.perplexity(long, window=1100, stride=stride, max_windows=1) for stride in (None, 550))
+    assert list(half.positions) == list(range(551, 1100))
+    assert (half.log_likelihoods == whole.log_likelihoods[550:]).all()
     with pytest.raises(ValueError, match="tokens are needed|are needed for windows"):
         model.perplexity("short", window=512)
 
