@@ -48,6 +48,6 @@ pub const OPTIONS: &[Entry] = &[
     ("--ssl-key-file --ssl-cert-file --api-prefix", Any, Unsupported("use a proxy")),
     ("--path --ui-config --ui-config-file --ui-mcp-proxy --tools", Any, Unsupported(PAGE)),
     ("--tools-runtime --mcp-servers-config --mcp-servers-json", Any, Unsupported(PAGE)),
-    ("--models-dir --models-max --models-preset", Any, Unsupported(ONE)),
+    ("--models-max", Any, Unsupported(ONE)),
     ("--models-autoload --no-models-autoload", No, Unsupported(ONE)),
 ];
