@@ -160,6 +160,7 @@ const START: &str = "\
 rope-cpu runs GGUF language models on the CPU, past the context they were trained for.
 
   rope-cpu -hf bartowski/Llama-3.2-1B-Instruct-GGUF     fetch a model once; converse with it
+  rope-cpu run Llama-3.2-1B                             converse with a model on the disk, by name
   rope-cpu -m model.gguf                                converse with a model in a file
   rope-cpu -m model.gguf -st -p 'Why is the sky blue?'  one answer
   rope-cpu -m model.gguf -c 32k --rope-scaling auto     a longer context than the trained one
@@ -203,6 +204,7 @@ fn parse(command: &clap::Command, argv: &[OsString]) -> Result<CommandLine, Exit
         if let Err(message) = with(&[]) {
             if argv.len() <= 1 {
                 note(START);
+                list::suggest();
                 return ExitCode::from(2);
             }
             match message.kind() {

@@ -37,6 +37,7 @@ mod details;
 mod entry;
 mod error;
 mod find;
+mod first;
 mod options;
 pub mod presets;
 mod stores;
@@ -47,6 +48,7 @@ pub use change::Removed;
 pub use details::{Details, Fit};
 pub use entry::{Entry, Store};
 pub use error::Error;
+pub use first::{Suggestion, suggestions};
 pub use options::Options;
 
 use details::Headers;

@@ -5,7 +5,10 @@ use std::{io::Write, time::SystemTime};
 use indicatif::HumanBytes;
 use jiff::Timestamp;
 use rayon::prelude::*;
-use rope_cpu::shelf::{Details, Entry, Error as ShelfError, Fit};
+use rope_cpu::{
+    platform::memory,
+    shelf::{Details, Entry, Error as ShelfError, Fit, Suggestion, suggestions},
+};
 use serde_json::{Value as Json, json};
 
 use super::{args::ShelfArgs, error::Error, note, table};
@@ -202,6 +205,18 @@ pub fn show(args: &ShowArgs, out: &mut dyn Write) -> Result<(), Error> {
     match row.details.err().or(row.fit.err()) {
         Some(error) => Err(error.into()),
         None => Ok(()),
+    }
+}
+
+/// Names models to start with that fit in memory, if there is none on the disk.
+pub fn suggest() {
+    let shelf = ShelfArgs::default().shelf();
+    let Some(memory) = memory::available() else { return };
+    if shelf.entries().is_ok_and(|entries| entries.is_empty()) {
+        note("\nThere is no model on the disk yet. These fit in the memory of this machine:\n");
+        for Suggestion { name, bytes } in suggestions(memory.bytes) {
+            note(format_args!("  rope-cpu pull {name:<38} {:.1} GB", bytes as f64 / 1e9));
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{io::Write, net::IpAddr, net::SocketAddr, time::Duration};
 
 use indicatif::HumanBytes;
+use rope_cpu::json;
 use serde_json::{Value as Json, json};
 use ureq::Agent;
 
@@ -91,7 +92,7 @@ impl ServerArgs {
         let text = answer.body_mut().with_config().limit(ANSWER_MAX).read_to_string();
         let text = text.map_err(|error| failed(&error))?;
         // An error of ollama's interface is a text; others' are objects.
-        let json: Json = serde_json::from_str(&text).unwrap_or_default();
+        let json: Json = json::parse(&text).unwrap_or_default();
         let error = &json["error"];
         let reason = error.as_str().or_else(|| error["message"].as_str());
         match (answer.status().is_success(), reason) {

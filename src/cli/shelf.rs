@@ -91,8 +91,9 @@ pub fn with_paths(root: &Command, argv: &[OsString]) -> Result<Option<Named>, Er
             continue;
         };
         let entry = match shelf.get_or_insert_with(|| shelf_of(argv)).find(name) {
-            // A folder, for example, has its own message.
-            Err(shelf::Error::None { .. }) if Path::new(name).exists() => {
+            // A folder has its own message, for example, and so has a draft model that nothing
+            // drafts with.
+            Err(shelf::Error::None { .. }) if Path::new(name).exists() || option != MODELS[0] => {
                 changed.push(arg.clone());
                 continue;
             }

@@ -74,9 +74,12 @@ fn format(gguf: &Gguf) -> String {
     most.map_or("unknown", |(name, _)| name).into()
 }
 
-/// Headers that were read, by file, with its size and time.
+/// The size and the time of a file, which tell whether it has changed.
+type Version = (u64, Option<SystemTime>);
+
+/// Headers that were read, by file.
 #[derive(Debug, Default)]
-pub struct Headers(Mutex<HashMap<PathBuf, (u64, Option<SystemTime>, Details)>>);
+pub struct Headers(Mutex<HashMap<PathBuf, (Version, Details)>>);
 
 /// How many headers are kept: some have templates of many kilobytes.
 const HEADERS_MAX: usize = 1000;
@@ -90,8 +93,8 @@ impl Headers {
         let modified = path.metadata().and_then(|metadata| metadata.modified()).ok();
         // A poisoned map still has whole entries.
         let lock = || self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some((size, time, details)) = lock().get(path)
-            && (*size, *time) == (bytes, modified)
+        if let Some((version, details)) = lock().get(path)
+            && *version == (bytes, modified)
         {
             return Ok(details.clone());
         }
@@ -101,7 +104,7 @@ impl Headers {
         if known.len() >= HEADERS_MAX {
             known.clear();
         }
-        known.insert(path.into(), (bytes, modified, details.clone()));
+        known.insert(path.into(), ((bytes, modified), details.clone()));
         Ok(details)
     }
 }

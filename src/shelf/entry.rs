@@ -19,7 +19,7 @@ pub struct Entry {
     pub paths: Vec<PathBuf>,
     /// The size of all parts.
     pub bytes: u64,
-    /// Where it lies.
+    /// The store that has it.
     pub store: Store,
     /// When the first part was last written, if the system reports it.
     pub modified: Option<SystemTime>,

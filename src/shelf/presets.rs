@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Keys are the long names of options. A section without `model` gives options to the model that it
-//! is named after. `["*"]` has options of every preset. llama-server's files (`--models-preset`) have
+//! is named after. `["*"]` has options of every preset. llama-server's files have
 //! the same sections in another syntax; they are read if their name ends in `.ini`.
 //!
 //! This module does not know which options exist: a front end checks them, and the line of each is

@@ -145,7 +145,7 @@ fn the_long_help_names_the_variables() {
 
 #[test]
 fn these_variables_of_llama_cpp_are_read() {
-    const READ: [&str; 41] = [
+    const READ: [&str; 43] = [
         "LLAMA_ARG_BATCH",
         "LLAMA_ARG_CACHE_TYPE_K",
         "LLAMA_ARG_CACHE_TYPE_V",
@@ -161,6 +161,8 @@ fn these_variables_of_llama_cpp_are_read() {
         "LLAMA_ARG_HF_REPO",
         "LLAMA_ARG_MIN_P",
         "LLAMA_ARG_MODEL",
+        "LLAMA_ARG_MODELS_DIR",
+        "LLAMA_ARG_MODELS_PRESET",
         "LLAMA_ARG_NO_CONTEXT_SHIFT",
         "LLAMA_ARG_NO_SHOW_TIMINGS",
         "LLAMA_ARG_N_PREDICT",

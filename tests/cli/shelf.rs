@@ -93,11 +93,11 @@ fn a_name_stands_for_its_file() {
 #[test]
 fn a_name_that_is_none_has_the_nearest() {
     let home = Home::new();
-    let none = home.run(&["-m", "othr-gguf", "-p", "x"]);
+    let none = home.run(&["-m", "otter-gguf", "-p", "x"]);
     none.refused(
         2,
         &[
-            "no file and no model is named othr-gguf",
+            "no file and no model is named otter-gguf",
             "did you mean user/other-GGUF:Q8_0?",
             "rope-cpu pull",
         ],
@@ -151,6 +151,17 @@ fn models_are_listed_and_shown() {
 }
 
 #[test]
+fn a_first_start_suggests_models_that_fit() {
+    let empty = tempfile::tempdir().unwrap();
+    let empty = empty.path().to_str().unwrap();
+    let run = Home::new().with(&[("HOME", empty), ("USERPROFILE", empty)], &[]);
+    run.refused(2, &["There is no model on the disk yet", "rope-cpu pull bartowski/"]);
+    let with = Home::new().run(&[]);
+    with.refused(2, &["rope-cpu runs GGUF"]);
+    assert!(!with.stderr.contains("There is no model"), "{}", with.stderr);
+}
+
+#[test]
 fn aliases_are_added_and_removed() {
     let home = Home::new();
     let copied = home.run(&["cp", "tiny", "small"]);
@@ -198,10 +209,10 @@ fn presets_give_options_before_those_that_are_typed() {
 fn faults_of_presets_have_file_line_and_name() {
     let home = Home::new();
     let ask = || home.run(&["big", "-p", "x", "-n", "1"]);
-    home.presets("[big]\nmodel = \"tiny\"\nrope-scalin = \"yarn\"\n");
+    home.presets("[big]\nmodel = \"tiny\"\nrope-scalings = \"yarn\"\n");
     ask().refused(
         2,
-        &["presets.toml:3: no option is named rope-scalin; did you mean rope-scaling?"],
+        &["presets.toml:3: no option is named rope-scalings; did you mean rope-scaling?"],
     );
     home.presets("[big]\nmodel = \"tiny\"\n\nctx = \"many\"\n");
     ask().refused(2, &["presets.toml:4: ", "many", "--ctx"]);

@@ -140,7 +140,8 @@ fn help_is_a_command_too() {
         assert_eq!(help.stdout, run(&[command, &["--help"]].concat()).stdout);
     }
     assert_eq!(run(&["help", "-h"]).stdout, run(&["-h"]).stdout);
-    run(&["help", "no-such-command"]).refused(2, &["no such command or file: 'no-such-command'"]);
+    run(&["help", "no-such-command"])
+        .refused(2, &["no such command, file or model: 'no-such-command'"]);
 }
 
 #[test]
@@ -150,7 +151,7 @@ fn a_model_needs_no_flag_and_other_words_are_rejected() {
     let alone = run(&[path, "-p", "the", "-n", "1", "-no-cnv"]);
     assert_eq!(alone.code, Some(0), "{}", alone.stderr);
     run(&["/none.gguf"]).refused(2, &["/none.gguf", "(os error 2)"]);
-    run(&["no-such-command"]).refused(2, &["no such command or file: 'no-such-command'"]);
+    run(&["no-such-command"]).refused(2, &["no such command, file or model: 'no-such-command'"]);
     run(&[path, "other.gguf"]).refused(2, &["other.gguf"]);
     let shown = run(&["inspect", path]).stdout;
     assert!(shown.contains("llama"), "{shown}");

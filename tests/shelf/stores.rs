@@ -162,7 +162,7 @@ fn an_adapter_of_ollama_is_noted_and_missing_parts_are_not_listed() {
     stores.model("models/m-00001-of-00002.gguf");
     assert_eq!(stores.names(), ["tuned:1"]);
     let notes = stores.notes();
-    assert!(notes.contains("tuned:1 is listed without its adapter: add `--lora"), "{notes}");
+    assert!(notes.contains("tuned:1 is listed without its adapter, "), "{notes}");
     assert!(notes.contains("m-00002-of-00002.gguf: not listed"), "{notes}");
     stores.model("models/m-00002-of-00002.gguf");
     assert_eq!(stores.shelf().find("m").unwrap().paths.len(), 2);

@@ -83,10 +83,7 @@ fn blob(
         let (adapter, _) = file(&adapter.digest, store)?;
         scan.note(
             manifest,
-            format_args!(
-                "{name} is listed without its adapter: add `--lora {}`",
-                adapter.display()
-            ),
+            format_args!("{name} is listed without its adapter, {}", adapter.display()),
         );
     }
     let mut magic = [0; 4];
