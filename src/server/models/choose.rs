@@ -97,6 +97,7 @@ pub async fn choose(
         }
         None => waiting.lease().await?,
     };
+    drop(waiting);
     parts.extensions.insert(Loaded(lease.app.clone()));
     let response = next.run(Request::from_parts(parts, Body::from(body))).await;
     Ok(lease.until_sent(response))

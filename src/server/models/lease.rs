@@ -57,6 +57,7 @@ impl Models {
                      --no-models-autoload: POST /models/load first"
                 )));
             }
+            Phase::Loaded(_) => {}
             _ if model.waiting >= self.waiting_max => {
                 return Err(ApiError::busy(format_args!(
                     "{} requests wait for the model {name:?} already: try again later",

@@ -48,8 +48,8 @@ pub async fn pull(
     State(server): State<Arc<Server>>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let pull: Pull = parse(&body)?;
     server.models.shelf()?;
+    let pull: Pull = parse(&body)?;
     if pull.insecure == Some(true) {
         return Err(ApiError::field("insecure", "false"));
     }
@@ -127,9 +127,9 @@ pub async fn delete(
     State(server): State<Arc<Server>>,
     body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
+    let (shelf, models) = (server.models.shelf()?, &server.models);
     let Delete { model, name } = parse(&body)?;
     let name = model.or(name).ok_or_else(|| ApiError::field("model", "given"))?;
-    let (shelf, models) = (server.models.shelf()?, &server.models);
     let listed = models.listed(&name, &[])?;
     if listed.name != name {
         return Err(ApiError::not_found(format_args!(
@@ -167,6 +167,7 @@ pub async fn copy(
     State(server): State<Arc<Server>>,
     body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
+    server.models.shelf()?;
     let Copy { source, destination } = parse(&body)?;
     let source = source.ok_or_else(|| ApiError::field("source", "given"))?;
     let destination = destination.ok_or_else(|| ApiError::field("destination", "given"))?;
@@ -197,6 +198,7 @@ pub async fn create(
     State(server): State<Arc<Server>>,
     body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
+    server.models.shelf()?;
     let Create { from, model, name, parameters, system, template } = parse(&body)?;
     let given = [
         ("parameters", parameters.is_some_and(|parameters| !parameters.is_empty())),

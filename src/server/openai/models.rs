@@ -62,8 +62,8 @@ pub async fn load(
     State(server): State<Arc<Server>>,
     body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
-    let name = parse::<Named>(&body)?.model.ok_or_else(|| ApiError::field("model", "given"))?;
     server.models.shelf()?;
+    let name = parse::<Named>(&body)?.model.ok_or_else(|| ApiError::field("model", "given"))?;
     let (name, entry) = server.models.resolve(Some(&name), &[])?;
     server.models.load(&name, entry);
     Ok(Json(json!({ "success": true })))
@@ -75,8 +75,8 @@ pub async fn unload(
     State(server): State<Arc<Server>>,
     body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
-    let name = parse::<Named>(&body)?.model.ok_or_else(|| ApiError::field("model", "given"))?;
     server.models.shelf()?;
+    let name = parse::<Named>(&body)?.model.ok_or_else(|| ApiError::field("model", "given"))?;
     let (name, _) = server.models.resolve(Some(&name), &[])?;
     match server.models.unload(&name) {
         true => Ok(Json(json!({ "success": true }))),
