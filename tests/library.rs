@@ -10,4 +10,5 @@ mod python_settings;
 mod rope;
 mod runtime;
 mod sample;
+mod security;
 mod tokenizer;
