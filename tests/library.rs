@@ -10,5 +10,6 @@ mod python_settings;
 mod rope;
 mod runtime;
 mod sample;
+mod security;
 mod shelf;
 mod tokenizer;

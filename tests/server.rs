@@ -21,6 +21,7 @@ mod open;
 mod other_interfaces;
 mod page;
 mod reasoning;
+mod requests;
 mod rerank;
 mod slots;
 mod slow;

@@ -154,5 +154,7 @@ impl<'a> Vocabulary<'a> {
 /// Returns the byte that a text such as `<0x0A>` spells.
 pub(super) fn byte_of(text: &str) -> Option<u8> {
     let digits = text.strip_prefix("<0x")?.strip_suffix('>')?;
-    if digits.len() == 2 { u8::from_str_radix(digits, 16).ok() } else { None }
+    // The parser of numbers takes a sign.
+    let spells = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    if spells { u8::from_str_radix(digits, 16).ok() } else { None }
 }

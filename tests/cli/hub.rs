@@ -268,6 +268,7 @@ fn small_files_are_checked_by_their_git_names() {
     assert_eq!(hub.server.log()[1..], [resolved]);
 }
 
+/// CVE-2025-51471: a registry names another host, which then gets the token.
 #[test]
 fn the_token_goes_to_the_hub_and_nowhere_else() {
     let hub = setup();
@@ -317,6 +318,7 @@ fn errors_of_the_hub_are_reported() {
     hub.with(&dead, &["-hf", REPO]).refused(1, &["http://127.0.0.1:9 cannot be reached", REPO]);
 }
 
+/// CVE-2026-7020: the digest of a file is a path out of the folder of models.
 #[test]
 fn a_listing_cannot_lead_out_of_the_cache() {
     let hub = setup();
