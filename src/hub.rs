@@ -258,12 +258,18 @@ fn percent_encoded(name: &str) -> String {
 /// moved.
 fn link(blob: &Path, snapshot: &Path, name: &str) -> io::Result<()> {
     let path = snapshot.join(name);
+    if path.exists() {
+        return Ok(()); // by another program, meanwhile
+    }
     if path.symlink_metadata().is_ok() {
         fs::remove_file(&path)?; // a dangling link
     }
     let up = "../".repeat(1 + Path::new(name).components().count());
     let hash = blob.file_name().unwrap_or_default();
-    platform::link(&Path::new(&up).join("blobs").join(hash), &path)
+    match platform::link(&Path::new(&up).join("blobs").join(hash), &path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.exists() => Ok(()),
+        linked => linked,
+    }
 }
 
 /// Appends the names of all files in `folder`. Files in subfolders are named `FOLDER/NAME`.
