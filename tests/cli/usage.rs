@@ -41,7 +41,9 @@ fn without_arguments_the_first_commands_are_shown() {
     let start = run(&[]);
     start
         .refused(2, &["rope-cpu -m model.gguf ", "rope-cpu -hf ", "rope-cpu serve -m model.gguf "]);
-    assert_eq!(start.stderr.lines().count(), 10, "{}", start.stderr);
+    // Suggestions of models follow on a machine that has none.
+    let last = start.stderr.lines().position(|line| line.starts_with("rope-cpu -h lists "));
+    assert_eq!(last, Some(10), "{}", start.stderr);
     let usage = "Usage: rope-cpu [OPTIONS] <--model <FILE>|--hf-repo <REPO>>";
     assert!(run(&["-h"]).stdout.contains(usage));
 }
