@@ -28,6 +28,7 @@ mod saved;
 mod scheduled;
 mod self_draft;
 mod session;
+mod shapes;
 mod shift;
 mod sparse;
 mod sparse_prompt;

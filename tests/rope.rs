@@ -11,6 +11,7 @@ mod errors;
 mod golden;
 mod line;
 mod precedence;
+mod properties;
 mod proportional;
 mod rows;
 mod tensors;
