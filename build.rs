@@ -27,7 +27,8 @@ fn commit() -> Option<String> {
     if Path::new(&log).exists() {
         println!("cargo:rerun-if-changed={log}");
     }
-    git(&["rev-parse", "--short", "HEAD"])
+    // Git's own choice of a length depends on what else the clone has, and so would the program's bytes.
+    git(&["rev-parse", "--short=10", "HEAD"])
 }
 
 fn git(arguments: &[&str]) -> Option<String> {
