@@ -1,6 +1,10 @@
 //! Sequences on disk.
 
-use std::path::Path;
+use std::{
+    fs::File,
+    path::Path,
+    time::{Duration, SystemTime},
+};
 
 use rope_cpu::{
     batch::{Disk, Request, Scheduler},
@@ -49,6 +53,33 @@ fn a_later_scheduler_goes_on_from_the_disk() {
         assert_eq!(inbox.outcome().unwrap().timings.reused, 300);
         assert_eq!(inbox.tokens(), alone(request(other, 10)));
     });
+}
+
+/// The clock of a machine may jump. The times of files only order them.
+#[test]
+fn files_are_used_whatever_their_time() {
+    let later = SystemTime::now() + Duration::from_secs(1 << 32);
+    for used in [SystemTime::UNIX_EPOCH, later] {
+        let folder = tempfile::tempdir().unwrap();
+        with_model(|model| {
+            let text = tokens(1, 300);
+            let run = |seed| {
+                let mut scheduler = with_disk(model, folder.path(), &Flags::default());
+                let prompt = [&text[..], &tokens(seed, 9)].concat();
+                let inbox = submit(&mut scheduler, request(prompt, 1));
+                finish(&mut scheduler);
+                scheduler.close();
+                let outcome = inbox.outcome().unwrap();
+                (outcome.source, outcome.timings.reused)
+            };
+            assert_eq!(run(2), ("none", 0));
+            for file in folder.path().read_dir().unwrap() {
+                let file = File::options().write(true).open(file.unwrap().path()).unwrap();
+                file.set_modified(used).unwrap();
+            }
+            assert_eq!(run(3), ("disk", 300));
+        });
+    }
 }
 
 #[test]

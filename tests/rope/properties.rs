@@ -77,7 +77,7 @@ proptest! {
         key in 0..POSITION_MAX / 4,
         distance in 0..POSITION_MAX / 4,
         shift in 1..POSITION_MAX / 2,
-        angles in prop::collection::vec(0.0..6.28, 32),
+        angles in prop::collection::vec(0.0..std::f64::consts::TAU, 32),
     ) {
         for (name, plan) in PLANS.iter() {
             // Frequencies that depend on the length are those of the same length.
