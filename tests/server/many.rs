@@ -144,7 +144,7 @@ fn wrong_names_are_errors_that_say_which_there_are() {
     let post = |model: Value| {
         server.post("/v1/chat/completions", json!({ "model": model, "messages": [] }))
     };
-    post(json!("secnd")).refused(404, &["no model is named", "second"]);
+    post(json!("seconds")).refused(404, &["no model is named", "second"]);
     post(json!(7)).refused(400, &["\"model\": must be a string, not 7"]);
     post(Value::Null).refused(400, &["must name one of \"first\", \"second\", \"third\""]);
     server.post("/models/unload", json!({ "model": "first" })).refused(400, &["is not loaded"]);
