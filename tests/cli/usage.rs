@@ -38,10 +38,14 @@ fn long_help_is_more_detailed() {
 
 #[test]
 fn without_arguments_the_first_commands_are_shown() {
-    let start = run(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.gguf"), "GGUF").unwrap();
+    let mut command = crate::cli::rope_cpu(&[]);
+    command.env("ROPE_CPU_MODELS_DIR", folder.path());
+    let start = crate::cli::finish(command);
     start
         .refused(2, &["rope-cpu -m model.gguf ", "rope-cpu -hf ", "rope-cpu serve -m model.gguf "]);
-    assert_eq!(start.stderr.lines().count(), 10, "{}", start.stderr);
+    assert_eq!(start.stderr.lines().count(), 11, "{}", start.stderr);
     let usage = "Usage: rope-cpu [OPTIONS] <--model <FILE>|--hf-repo <REPO>>";
     assert!(run(&["-h"]).stdout.contains(usage));
 }
