@@ -215,8 +215,12 @@ impl Ready {
         let extension = Extension::new(&plan, &model, &settings.rope, args.requests.predict);
         let file = model.path().file_name().map(|name| name.to_string_lossy().into_owned());
         let app = App {
-            // A preset may have others for requests than the server.
-            options: Options { requests: args.requests.clone(), ..shared.options.clone() },
+            // A preset may change them.
+            options: Options {
+                listen: args.listen.clone(),
+                requests: args.requests.clone(),
+                ..shared.options.clone()
+            },
             template_source: template_source(&model),
             template,
             vocabulary: OnceLock::new(),
