@@ -130,7 +130,7 @@ fn models_are_listed_and_shown() {
     assert!(lines[1].contains(&"llama") && lines[1].contains(&"yes"), "{}", listed.stdout);
     listed.said(&["note: user/broken:broken: "]);
     let json: serde_json::Value =
-        serde_json::from_str(done(&home.run(&["list", "--json"]))).unwrap();
+        rope_cpu::json::parse(done(&home.run(&["list", "--json"]))).unwrap();
     assert_eq!(json[0]["name"], "tiny");
     assert_eq!((&json[0]["architecture"], &json[0]["fits"]), (&"llama".into(), &true.into()));
     assert!(json[1]["error"].as_str().unwrap().contains("broken"));
@@ -139,7 +139,7 @@ fn models_are_listed_and_shown() {
         assert!(done(&shown).contains(part), "{part}: {}", shown.stdout);
     }
     let json: serde_json::Value =
-        serde_json::from_str(done(&home.run(&["show", "tiny", "--json"]))).unwrap();
+        rope_cpu::json::parse(done(&home.run(&["show", "tiny", "--json"]))).unwrap();
     assert_eq!(json["store"], "folder");
     let empty = tempfile::tempdir().unwrap();
     let empty =
@@ -187,7 +187,7 @@ fn presets_give_options_before_those_that_are_typed() {
     home.presets("[big]\nmodel = \"tiny\"\nctx = 48\nctk = \"q8_0\"\nconversation = false\n\n[bigger]\nmodel = \"big\"\nctx = 80\nn-gpu-layers = 99\n");
     let plan = |arguments: &[&str]| {
         let run = home.run(&[arguments, &["-p", "x", "--dry-run=json"]].concat());
-        let json: serde_json::Value = serde_json::from_str(done(&run)).unwrap();
+        let json: serde_json::Value = rope_cpu::json::parse(done(&run)).unwrap();
         json
     };
     let context = |json: &serde_json::Value| json.to_string().contains("48");

@@ -123,6 +123,10 @@ fn model_in_query(uri: &Uri) -> Option<String> {
 
 impl Asked {
     /// Reads the fields, whatever the types of the others.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "it skips the other fields, and none is flattened"
+    )]
     fn of(body: &Bytes) -> Result<Self, ApiError> {
         if body.is_empty() {
             return Ok(Asked::default());

@@ -54,7 +54,7 @@ pub enum Phase {
     /// In the queue.
     Waiting,
     Loading,
-    Loaded(Opened),
+    Loaded(Box<Opened>),
     Closing,
     /// Closed after some idle time.
     Sleeping,
@@ -125,13 +125,13 @@ impl Model {
         let now = Instant::now();
         self.alias.clone_from(&opened.app.alias);
         (self.phase, self.wanted, self.opened, self.used) =
-            (Phase::Loaded(opened), false, now, now);
+            (Phase::Loaded(Box::new(opened)), false, now, now);
     }
 
     /// Takes the model to close it, if it is open.
     pub fn take(&mut self) -> Option<Opened> {
         match std::mem::replace(&mut self.phase, Phase::Closing) {
-            Phase::Loaded(opened) => Some(opened),
+            Phase::Loaded(opened) => Some(*opened),
             other => {
                 self.phase = other;
                 None
