@@ -103,17 +103,18 @@ fn a_killed_run_leaves_a_whole_file() {
     let cache = directory.path().join("prompt.cache");
     let (model, cache) = (model.path().to_str().unwrap(), cache.to_str().unwrap());
     let mut random = Pcg32::seed_from_u64(3);
-    let started = Instant::now();
-    run(&["-m", model, "-p", PROMPT, "-n", "1", "-c", "4096", "--prompt-cache", cache]);
-    let whole = started.elapsed();
     let (mut killed, mut reused) = (0, 0);
     for round in 1..=10 {
         let prompt = PROMPT.repeat(round);
         let options = ["-m", model, "-p", &prompt, "-n", "1", "--temp", "0", "-c", "4096"];
         let options = [&options[..], &["--prompt-cache", cache]].concat();
+        let started = Instant::now();
+        run(&[&options[..], &["--prompt-cache-ro"][..usize::from(round > 1)]].concat());
+        let whole = started.elapsed();
         let mut command = rope_cpu(&options);
-        // Near the end of a run, where the file is written.
-        command.timeout(whole.mul_f64(0.5 + f64::from(random.next_u32() % 100) / 100.0));
+        // First early, then near the end of a run, where the file is written.
+        let share = round as f64 / 10.0 + f64::from(random.next_u32() % 10) / 100.0;
+        command.timeout(whole.mul_f64(share));
         killed += usize::from(finish(command).code.is_none());
         if std::fs::exists(cache).unwrap() {
             let next = run(&[&options[..], &["--prompt-cache-ro"]].concat());

@@ -253,7 +253,7 @@ fn a_modelfile_becomes_a_preset() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    done(&home.run(&["helper", "-p", "x", "-n", "2", "-no-cnv"]));
+    done(&home.run(&["helper", "-p", "x", "-n", "2", "-st", "--chat-template", "chatml"]));
     home.run(&["import", &file]).refused(2, &["helper is already the name of a model"]);
     for (text, said) in [
         ("SYSTEM x\n", "Modelfile:1: there is no FROM"),

@@ -78,7 +78,7 @@ fn unsupported_options_of_llama_cli_are_rejected_by_name() {
 #[test]
 fn values_out_of_range_are_reported_with_the_range() {
     let cases: [(&[&str], &str); 36] = [
-        (&["-ctk", "q6_0"], "choose one of f32, f16, bf16, q8_0, q5_0, q4_0"),
+        (&["-ctk", "q6_0"], "must be one of f32, f16, bf16, q8_0, q5_0, q4_0"),
         (&["--isa", "mmx"], "scalar"),
         (&["-c", "-5"], "--ctx"),
         (&["-c", "99999999999"], "at most 1073741824"),
@@ -105,7 +105,7 @@ fn values_out_of_range_are_reported_with_the_range() {
         (&["--top-p", "1.5"], "--top-p 1.5: must be from 0 to 1"),
         (
             &["--rope-scaling", "su"],
-            "none, linear, ntk, ntk-mixed, dynamic, dynamic-linear, yarn, dynamic-yarn, llama3, longrope, dprope, clex, rerope, leaky-rerope, self-extend, lm-infinite, auto",
+            "none, linear, ntk, ntk-mixed, dynamic, dynamic-linear, yarn, dynamic-yarn, llama3, longrope, dprope, clex, cope, rerope, leaky-rerope, self-extend, lm-infinite, string, ntk-by-parts, auto",
         ),
         (&["--override-kv", "a=b"], "KEY=TYPE:VALUE"),
         (&["--lora-scaled", "a.gguf"], "FILE:SCALE"),
@@ -115,7 +115,7 @@ fn values_out_of_range_are_reported_with_the_range() {
         (&["--draft", "0"], "'--spec-draft-n-max <N>': must be a whole number from 1 to 15"),
         (
             &["--spec-type", "eagle"],
-            "[possible values: auto, none, ngram-simple, draft-mtp, draft-simple, draft-sparse]",
+            "must be one of auto, none, ngram-simple, draft-mtp, draft-simple, draft-sparse",
         ),
         (&["--spec-type", "draft-simple"], "give it with -md"),
         (&["-md", "x", "--spec-type", "ngram-mod"], "add draft-simple"),
