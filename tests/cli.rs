@@ -69,7 +69,12 @@ fn run(arguments: &[&str]) -> Run {
 }
 
 fn finish(mut command: Command) -> Run {
-    let output = command.output().unwrap();
+    let mut output = command.output();
+    // wine fails to start one of a thousand programs, with an internal error.
+    if cfg!(windows) && output.as_ref().is_err_and(|e| e.raw_os_error() == Some(1359)) {
+        output = command.output();
+    }
+    let output = output.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Run { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
