@@ -105,7 +105,8 @@ impl Transfer<'_> {
     fn verified(&self, path: &Path) -> Result<(), Error> {
         let disk = |source| Error::Disk { path: path.into(), source };
         let part = path.with_extension("part");
-        let mut file = File::open(&part).map_err(disk)?;
+        // Windows flushes only files that are open for writing.
+        let mut file = OpenOptions::new().read(true).write(true).open(&part).map_err(disk)?;
         let found = sum(&mut file, &self.file).map_err(disk)?;
         // Already removed if one connection received the file.
         let _ = fs::remove_file(path.with_extension("ranges"));
