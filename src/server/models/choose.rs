@@ -2,7 +2,7 @@
 //!
 //! A stream gets signs of life meanwhile, so that its client does not give up.
 
-use std::{convert::Infallible, future::pending, sync::Arc};
+use std::{convert::Infallible, fmt, future::pending, sync::Arc};
 
 use axum::{
     body::{Body, Bytes, to_bytes},
@@ -15,7 +15,10 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
 use serde_json::{Value, json};
 use tokio::{runtime::Handle, sync::mpsc, task::JoinSet};
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
@@ -55,9 +58,68 @@ struct Asked {
     #[serde(default)]
     keep_alive: Value,
     #[serde(default)]
-    messages: Value,
+    messages: Filled,
     #[serde(default)]
-    prompt: Value,
+    prompt: Filled,
+}
+
+/// Whether a field has a text, messages or another value. The value itself is skipped, since it may be
+/// large.
+#[derive(Default)]
+struct Filled(bool);
+
+impl<'de> Deserialize<'de> for Filled {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AnyValue).map(Filled)
+    }
+}
+
+/// Reads any value as whether it is not empty.
+struct AnyValue;
+
+impl<'de> Visitor<'de> for AnyValue {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_unit<E>(self) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<bool, E> {
+        Ok(true)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<bool, E> {
+        Ok(true)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<bool, E> {
+        Ok(true)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<bool, E> {
+        Ok(true)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<bool, E> {
+        Ok(!text.is_empty())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<bool, A::Error> {
+        let mut filled = false;
+        while list.next_element::<IgnoredAny>()?.is_some() {
+            filled = true;
+        }
+        Ok(filled)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<bool, A::Error> {
+        while fields.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(true)
+    }
 }
 
 /// Chooses the model of a request: its field `model`, or `?model=` of a GET request. A GET request
@@ -164,14 +226,9 @@ impl Asked {
 
     /// Returns whether it is ollama's request without a prompt, which loads or unloads a model.
     fn is_empty(&self, path: &str) -> bool {
-        let empty = |value: &Value| match value {
-            Value::Array(list) => list.is_empty(),
-            Value::String(text) => text.is_empty(),
-            value => value.is_null(),
-        };
         match path {
-            "/api/chat" => empty(&self.messages),
-            "/api/generate" => empty(&self.prompt),
+            "/api/chat" => !self.messages.0,
+            "/api/generate" => !self.prompt.0,
             _ => false,
         }
     }
