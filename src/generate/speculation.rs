@@ -32,6 +32,7 @@ mod self_draft;
 use std::{
     fmt,
     ops::ControlFlow,
+    sync::LazyLock,
     time::{Duration, Instant},
 };
 
@@ -169,6 +170,7 @@ pub struct Speculation {
     accepted: usize,
     /// The seconds for the drafts of this pass.
     drafting: f64,
+    clock: fn() -> Duration,
     /// The number of passes of one token that drafts may still lose.
     credit: f64,
 }
@@ -192,6 +194,7 @@ impl Speculation {
             drafts: Vec::new(),
             accepted: 0,
             drafting: 0.0,
+            clock: since_start,
             credit: CREDIT,
         }
     }
@@ -255,9 +258,9 @@ impl Speculation {
                 }
             };
             if count > 0 {
-                let started = Instant::now();
+                let started = (self.clock)();
                 source.drafter.draft(&self.text, count, target.as_mut(), &mut self.drafts)?;
-                self.drafting += started.elapsed().as_secs_f64();
+                self.drafting += ((self.clock)() - started).as_secs_f64();
             }
             if !self.drafts.is_empty() {
                 source.took(self.drafting / self.drafts.len() as f64);
@@ -327,6 +330,12 @@ impl Source {
     }
 }
 
+/// Returns the time since the first call.
+fn since_start() -> Duration {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    START.elapsed()
+}
+
 /// A function of the engine that drafts the tokens after a token, as [`Engine::predict`] does.
 type Predict = fn(
     &mut Engine,
@@ -372,6 +381,8 @@ impl fmt::Debug for Speculation {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     /// Drafts zeros. Each is right with the same chance.
@@ -394,6 +405,45 @@ mod tests {
             drafts.resize(count, 0);
             Ok(())
         }
+    }
+
+    thread_local! {
+        static NOW: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    }
+
+    /// Drafts zeros, in so many seconds for the first draft and for each later one.
+    struct Slow {
+        chance: f64,
+        first: f64,
+        later: f64,
+    }
+
+    impl Drafter for Slow {
+        fn follow(&mut self, _: &[Token]) {}
+
+        fn chance(&self, _: usize) -> f64 {
+            self.chance
+        }
+
+        fn draft(
+            &mut self,
+            _: &[Token],
+            count: usize,
+            _: Option<&mut Target<'_>>,
+            drafts: &mut Vec<Token>,
+        ) -> Result<(), model::Error> {
+            let seconds = std::mem::replace(&mut self.first, self.later);
+            let time = Duration::from_secs_f64(seconds + (count - 1) as f64 * self.later);
+            NOW.set(NOW.get() + time);
+            drafts.resize(count, 0);
+            Ok(())
+        }
+    }
+
+    /// Creates a speculation that takes the time from `NOW`.
+    fn timed(drafter: Slow) -> Speculation {
+        let new = Speculation::new(vec![Box::new(drafter)], Count::UpTo(15));
+        Speculation { clock: || NOW.get(), ..new }
     }
 
     fn speculation(chance: f64, count: Count) -> Speculation {
@@ -454,14 +504,11 @@ mod tests {
     #[test]
     fn where_slow_drafts_do_not_pay_hardly_anything_is_lost() {
         for seconds in [0.001, 0.004] {
-            let mut slow = speculation(0.9, Count::UpTo(15));
+            let mut slow = timed(Slow { chance: 0.9, first: seconds, later: seconds });
             let (single, mut time, mut drafting) = (0.01, 0.0, 0.0);
             for _ in 0..1000 {
                 let drafts = slow.propose(1, 15, None).unwrap().len();
-                // What the clock would measure.
-                slow.drafting = drafts as f64 * seconds;
-                slow.sources[0].seconds = slow.sources[0].seconds.map(|_| seconds);
-                drafting += slow.drafting;
+                drafting += drafts as f64 * seconds;
                 assert!(!slow.accept(1));
                 let pass = single * (1.0 + 0.1 * drafts as f64);
                 slow.passed(1 + drafts, Duration::from_secs_f64(pass));
@@ -492,36 +539,11 @@ mod tests {
         assert!(found > 4.0, "{found}");
     }
 
-    /// Drafts zeros, slowly the first time.
-    struct SlowAtFirst(bool);
-
-    impl Drafter for SlowAtFirst {
-        fn follow(&mut self, _: &[Token]) {}
-
-        fn chance(&self, _: usize) -> f64 {
-            0.99
-        }
-
-        fn draft(
-            &mut self,
-            _: &[Token],
-            count: usize,
-            _: Option<&mut Target<'_>>,
-            drafts: &mut Vec<Token>,
-        ) -> Result<(), model::Error> {
-            if std::mem::take(&mut self.0) {
-                std::thread::sleep(Duration::from_millis(30));
-            }
-            drafts.resize(count, 0);
-            Ok(())
-        }
-    }
-
     #[test]
     fn slow_first_drafts_are_single_and_forgotten() {
         for slow in [false, true] {
-            let drafter = Box::new(SlowAtFirst(slow));
-            let mut speculation = Speculation::new(vec![drafter], Count::UpTo(15));
+            let first = if slow { 0.03 } else { 0.0 };
+            let mut speculation = timed(Slow { chance: 0.99, first, later: 0.0 });
             let counts = (0..200).map(|_| {
                 let drafts = speculation.propose(1, 15, None).unwrap().len();
                 for _ in 0..=drafts {
