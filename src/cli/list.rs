@@ -56,6 +56,11 @@ impl Row {
         Row { entry, details, fit }
     }
 
+    /// Returns why the model cannot run.
+    fn wrong(&self) -> Option<&ShelfError> {
+        self.details.as_ref().err().or(self.fit.as_ref().err())
+    }
+
     /// Returns `chat`, `text` for a model without a template, or `embedding`.
     fn kind(&self) -> &'static str {
         match &self.details {
@@ -150,10 +155,15 @@ pub fn list(args: &ListArgs, out: &mut dyn Write) -> Result<(), Error> {
     let mut table = table::table(&header, &[1, 4]);
     rows.iter().for_each(|row| _ = table.add_row(row.cells()));
     table::section(out, None, &table)?;
-    for row in &rows {
-        if let Some(error) = row.details.as_ref().err().or(row.fit.as_ref().err()) {
-            note(format_args!("note: {}: {error}", row.entry.name));
-        }
+    let wrong: Vec<_> =
+        rows.iter().filter_map(|row| Some((&row.entry.name, row.wrong()?))).collect();
+    match &wrong[..] {
+        [] => {}
+        [(name, error)] => note(format_args!("note: {name}: {error}")),
+        several => note(format_args!(
+            "note: {} of the models cannot run; `rope-cpu show NAME` says why",
+            several.len()
+        )),
     }
     Ok(())
 }

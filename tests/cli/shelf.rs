@@ -135,6 +135,9 @@ fn models_are_listed_and_shown() {
     assert_eq!((&json[0]["architecture"], &json[0]["fits"]), (&"llama".into(), &true.into()));
     assert!(json[1]["error"].as_str().unwrap().contains("broken"));
     let shown = home.run(&["show", "tiny"]);
+    home.write(".lmstudio/models/user/wrong/wrong.gguf", "GGUF");
+    let several = "note: 2 of the models cannot run; `rope-cpu show NAME` says why";
+    home.run(&["list"]).said(&[several]);
     for part in ["name", "tiny.gguf", "folder", "llama", "trained context", "fits in memory"] {
         assert!(done(&shown).contains(part), "{part}: {}", shown.stdout);
     }
