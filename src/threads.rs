@@ -16,6 +16,7 @@ mod memory;
 mod phase;
 mod phased;
 mod power;
+mod record;
 
 // `current` and `phase` take what they need of the standard library from here. In
 // tests/interleavings, it comes from a crate that runs their threads in every order.
@@ -31,6 +32,7 @@ pub(crate) use memory::Memory;
 pub(crate) use phase::{Claim, Phase, Worker};
 pub(crate) use phased::{Columns, Phased};
 pub use power::Power;
+pub use record::RecordedPhase;
 
 pub use crate::platform::processors::Workers;
 
@@ -66,7 +68,8 @@ impl Threads {
             .thread_name(|i| format!("worker {i}"))
             .start_handler(|_| prefer_fast_cores())
             .build()?;
-        let shared = Shared { current: Current::new(), next: AtomicU64::new(0), pace: None };
+        let shared =
+            Shared { current: Current::new(), next: AtomicU64::new(0), pace: None, record: None };
         let team = TEAMS.fetch_add(1, Ordering::Relaxed);
         Ok(Threads { pool, team, step: Mutex::new(shared) })
     }
@@ -83,6 +86,15 @@ impl Threads {
     /// Returns the number of workers.
     pub fn count(&self) -> usize {
         self.pool.current_num_threads()
+    }
+
+    /// Records phases from now on, of a team of one worker. Returns those recorded so far.
+    pub fn record(&self) -> Vec<RecordedPhase> {
+        let mut shared = self.step.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = shared.record.replace(Mutex::default());
+        before
+            .map(|phases| phases.into_inner().unwrap_or_else(PoisonError::into_inner))
+            .unwrap_or_default()
     }
 
     /// Runs `work` on every worker in parallel and waits for all of them. Every worker must enter

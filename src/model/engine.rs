@@ -391,7 +391,7 @@ impl Engine {
     }
 
     /// Returns the worker threads.
-    pub(super) fn team(&self) -> &Arc<Threads> {
+    pub fn threads(&self) -> &Arc<Threads> {
         &self.team
     }
 

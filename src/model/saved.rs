@@ -120,7 +120,7 @@ impl Engine {
             capacity: self.capacity(),
             vocabulary: self.vocabulary(),
             empty: self.sequence(),
-            team: self.team().clone(),
+            team: self.threads().clone(),
         }
     }
 }

@@ -9,6 +9,7 @@ use std::{
 use super::{
     current::Current,
     power::Pace,
+    record::{RecordedPhase, claim_size},
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -22,6 +23,8 @@ pub(super) struct Shared {
     pub next: AtomicU64,
     /// `None` for a team that never pauses.
     pub pace: Option<Mutex<Pace>>,
+    /// The phases since [`Threads::record`](super::Threads::record), of a team of one worker.
+    pub record: Option<Mutex<Vec<RecordedPhase>>>,
 }
 
 impl Shared {
@@ -63,7 +66,8 @@ impl Worker<'_> {
         let number = self.next;
         self.next += 1;
         let (shared, team, workers) = (self.shared, self.team, self.count);
-        shared.current.enter(number).then(|| Phase { shared, team, number, tasks, workers })
+        let began = shared.record.is_some().then(Instant::now);
+        shared.current.enter(number).then(|| Phase { shared, team, number, tasks, workers, began })
     }
 }
 
@@ -74,13 +78,14 @@ pub(crate) struct Phase<'w> {
     pub(super) number: u64,
     tasks: usize,
     workers: usize,
+    began: Option<Instant>,
 }
 
 impl Phase<'_> {
     /// Claims about half of this worker's share of the unclaimed tasks. Returns `None` if no task
     /// is left.
     pub fn claim(&self) -> Option<Claim<'_>> {
-        let size = |left: usize| left.div_ceil(2 * self.workers);
+        let size = |left: usize| claim_size(left, self.workers);
         let claim = |word| {
             let next = self.next(word);
             (next < self.tasks).then(|| self.number << 32 | (next + size(self.tasks - next)) as u64)
@@ -113,6 +118,10 @@ impl Drop for Phase<'_> {
             return;
         }
         assert!(self.claim().is_none(), "a worker left tasks undone");
+        if let (Some(record), Some(began), 1) = (&self.shared.record, self.began, self.workers) {
+            let phase = RecordedPhase { tasks: self.tasks, time: began.elapsed() };
+            record.lock().unwrap_or_else(PoisonError::into_inner).push(phase);
+        }
         if self.shared.current.has_one()
             && let Some(mut pace) = self.shared.pace()
         {

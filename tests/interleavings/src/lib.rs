@@ -22,6 +22,8 @@ mod current;
 mod phase;
 #[path = "../../../src/threads/power.rs"]
 mod power;
+#[path = "../../../src/threads/record.rs"]
+mod record;
 
 use std::time::Instant;
 
@@ -44,7 +46,7 @@ fn in_every_order(
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(move || {
-        let shared = Shared { current: Current::new(), next: AtomicU64::new(0), pace: None };
+        let shared = Shared { current: Current::new(), next: AtomicU64::new(0), pace: None, record: None };
         let elements: Vec<_> = (0..4).map(|_| AtomicUsize::new(0)).collect();
         let team = Arc::new((shared, elements));
         let run = move |team: &(Shared, Vec<AtomicUsize>), index| {
