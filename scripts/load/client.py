@@ -15,9 +15,10 @@ class Answer:
     headers: dict = dataclasses.field(default_factory=dict)
     text: str = ""
     usage: dict = dataclasses.field(default_factory=dict)
+    timings: dict = dataclasses.field(default_factory=dict)
     finish: str | None = None
     done: bool = False
-    # When each part of the text arrived, and each report of progress with the tokens read by then.
+    # When each part of the answer arrived, and each report of progress with the tokens read by then.
     parts: list = dataclasses.field(default_factory=list)
     progress: list = dataclasses.field(default_factory=list)
     ended: float = 0.0
@@ -102,10 +103,12 @@ def take(answer, data):
     if progress := event.get("prompt_progress"):
         answer.progress.append((now, progress["processed"]))
     answer.usage = event.get("usage") or answer.usage
+    answer.timings = event.get("timings") or answer.timings
     for choice in event.get("choices", []):
         answer.finish = choice.get("finish_reason") or answer.finish
-        if text := choice.get("delta", {}).get("content"):
-            answer.text += text
+        delta = choice.get("delta", {})
+        answer.text += delta.get("content") or ""
+        if any(delta.get(part) for part in ("content", "reasoning_content", "tool_calls")):
             answer.parts.append(now)
     return False
 

@@ -26,24 +26,28 @@ def program():
     return subprocess.check_output([ROOT / "scripts/program"], text=True).strip()
 
 
+@cache
+def llama_server_program():
+    return subprocess.check_output([ROOT / "scripts/llama-server"], text=True).strip()
+
+
 def rope_cpu(slots, context, *options):
     return [program(), "serve", "--ctx", str(context), "--cache-ram", "0", "-np", str(slots), *options]
 
 
 def llama_server(slots, context, *options):
     """llama-server divides its context among the slots."""
-    server = subprocess.run([ROOT / "scripts/llama-server"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
-    return [server, "-c", str(context * slots), "-cram", "0", "-np", str(slots), *options]
+    return [llama_server_program(), "-c", str(context * slots), "-cram", "0", "-np", str(slots), *options]
 
 
 class Server:
     """A running server, ready for requests."""
 
-    def __init__(self, command, port=None):
+    def __init__(self, command, port=None, model=MODEL):
         self.port = port or free_port()
         self.base = f"http://127.0.0.1:{self.port}"
         self.log = tempfile.TemporaryFile()
-        command = [*command, "-m", MODEL, "--port", str(self.port)]
+        command = [*command, "-m", model, "--port", str(self.port)]
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
         self.peak = 0
 
