@@ -7,7 +7,7 @@ import time
 import client
 import load
 import workload
-from server import Memory, Server, rope_cpu
+from server import Samples, Server, rope_cpu
 
 # MiB that the memory may grow by. Allocators keep what is freed, in parts; a leak of 1 kB for each token of a prompt
 # would be more than that after eight long prompts.
@@ -75,7 +75,7 @@ def under_load(arguments):
     """No well-formed request fails, what is hostile is refused, and memory does not grow."""
     with Server(rope_cpu(4, workload.context(arguments.long))) as server:
         server.wait()
-        memory = Memory(server)
+        memory = Samples(server.memory)
         memory.start()
         # Long prompts that need more than all contexts, so that all memory for keys and values is in use.
         with concurrent.futures.ThreadPoolExecutor(4) as clients:

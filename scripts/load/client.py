@@ -78,12 +78,8 @@ def chat(base, body, stop_after=None, stop_at_progress=False, answer=None, timeo
 def complete(base, body):
     """Posts a chat completion and waits for the whole answer: of the client, this takes next to no time."""
     answer = Answer(time.monotonic())
-    url = urllib.parse.urlparse(base)
-    connection = http.client.HTTPConnection(url.hostname, url.port, timeout=300)
     body = {name: value for name, value in body.items() if not name.startswith("stream")}
-    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    answer.status, answer.text = response.status, response.read().decode()
+    answer.status, answer.text = post(base, "/v1/chat/completions", body)
     if answer.status == 200:
         whole = json.loads(answer.text)
         answer.done, answer.usage, answer.finish = True, whole["usage"], whole["choices"][0]["finish_reason"]
@@ -115,10 +111,20 @@ def take(answer, data):
 
 def get(base, path, timeout=60):
     """The status and the body of a GET request."""
+    return request(base, "GET", path, None, timeout)
+
+
+def post(base, path, body, timeout=300):
+    """The status and the text of the answer to a body of JSON."""
+    status, text = request(base, "POST", path, json.dumps(body), timeout)
+    return status, text.decode()
+
+
+def request(base, method, path, body, timeout):
     url = urllib.parse.urlparse(base)
     connection = http.client.HTTPConnection(url.hostname, url.port, timeout=timeout)
     try:
-        connection.request("GET", path)
+        connection.request(method, path, body, {"Content-Type": "application/json"})
         response = connection.getresponse()
         return response.status, response.read()
     finally:

@@ -27,9 +27,11 @@ class Result:
         return sum(answer.usage.get("completion_tokens", 0) for answer in self.whole)
 
 
-def run(server, seconds, clients, long, with_hostile):
-    """Loads a server for some seconds; requests that began by then are answered still. One more client is hostile."""
-    requests = workload.Requests()
+def run(server, seconds, clients, long, with_hostile, others=None):
+    """Loads a server for some seconds; requests that began by then are answered still. One more client is hostile.
+    `others` are more kinds of requests: functions of the server and a seed, which return what is wrong or None."""
+    others = others or {}
+    requests = workload.Requests(others)
     began = time.monotonic()
     result = Result(0, collections.defaultdict(list), collections.Counter(), [])
 
@@ -37,10 +39,13 @@ def run(server, seconds, clients, long, with_hostile):
         while time.monotonic() < began + seconds:
             kind, seed = requests.next()
             result.counts[kind] += 1
-            answer, wrong = well_formed(server.base, kind, seed, long)
-            result.answers[kind].append(answer)
+            if kind in others:
+                wrong = others[kind](server, seed)
+            else:
+                answer, wrong = well_formed(server.base, kind, seed, long)
+                result.answers[kind].append(answer)
             if wrong:
-                result.failures.append(f"{kind} prompt {seed}: {wrong}")
+                result.failures.append(f"{kind} {seed}: {wrong}")
 
     def attack():
         while time.monotonic() < began + seconds:

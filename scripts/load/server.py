@@ -82,6 +82,10 @@ class Server:
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.split(f"{field}:")[1].split()[0]) / 1024
 
+    def files(self):
+        """The number of open files, with connections."""
+        return len(list(pathlib.Path(f"/proc/{self.process.pid}/fd").iterdir()))
+
     def busy_slots(self):
         slots = json.loads(client.get(self.base, "/slots")[1])
         return sum(slot["is_processing"] for slot in slots)
@@ -92,21 +96,24 @@ class Server:
         return self.process.wait(60)
 
 
-class Memory(threading.Thread):
-    """Samples the memory of a server."""
+class Samples(threading.Thread):
+    """Takes samples of a server, such as its memory."""
 
-    def __init__(self, server):
+    def __init__(self, measure):
         super().__init__(daemon=True)
-        self.server, self.samples, self.stopped = server, [], threading.Event()
+        self.measure, self.samples, self.stopped = measure, [], threading.Event()
 
     def run(self):
         while not self.stopped.wait(0.2):
-            self.samples.append((time.monotonic(), self.server.memory()))
+            self.samples.append((time.monotonic(), self.measure()))
 
     def stop(self):
         """Takes no more samples. To be called before the server ends."""
         self.stopped.set()
         self.join()
 
+    def between(self, begin, end):
+        return [value for at, value in self.samples if begin <= at < end]
+
     def most(self, begin, end):
-        return max((mib for at, mib in self.samples if begin <= at < end), default=0)
+        return max(self.between(begin, end), default=0)

@@ -34,18 +34,19 @@ def body(words, tokens, seed):
 
 
 class Requests:
-    """An endless list of (kind, seed), the same for every server, from which all clients take the next one."""
+    """An endless list of (kind, seed), the same for every server, from which all clients take the next one. `others` are
+    more kinds, one of each for a block of requests."""
 
-    def __init__(self):
+    def __init__(self, others=()):
         self.lock = threading.Lock()
-        self.requests = self.endless()
+        self.requests = self.endless(others)
 
     @staticmethod
-    def endless():
+    def endless(others):
         order = random.Random(1)
         seeds = itertools.count(1)
         while True:
-            kinds = BLOCK[:]
+            kinds = [*BLOCK, *others]
             order.shuffle(kinds)
             yield from ((kind, next(seeds)) for kind in kinds)
 
