@@ -1,12 +1,21 @@
 //! The feed-forward network of a layer, phase by phase.
 
-use rope_cpu_kernels::vector::{Activation, activate, gate};
+use rope_cpu_kernels::{
+    format::SPAN,
+    vector::{Activation, activate, gate},
+};
 
 use super::{At, Step};
 use crate::{
     model::{config::Function, state::Activations, weights::Network},
     threads::{Phase, Phased},
 };
+
+/// The number of activations of a task in a step of few rows: whole spans, so that a part is rounded as
+/// the whole row is.
+const PART: usize = SPAN;
+/// The number of rows from which a task has a whole row.
+const MANY_ROWS: usize = 32;
 
 /// The factors of an activation without a gate. Products with them are exact.
 static ONES: [f32; 256] = [1.0; 256];
@@ -34,19 +43,27 @@ impl Step<'_, '_> {
         batch_row: impl Fn(&Phase<'_>, usize) -> usize,
     ) {
         let (pass, feed_forward, width) = (self.pass, network.feed_forward, gate_up.width());
-        let Some(phase) = self.worker.phase(rows) else { return };
+        let parts = match rows < MANY_ROWS && feed_forward.is_multiple_of(PART) {
+            true => (feed_forward / PART).max(1),
+            false => 1,
+        };
+        let len = feed_forward / parts;
+        let Some(phase) = self.worker.phase(rows * parts) else { return };
         let gate_up = gate_up.read(&phase);
         phase.for_each(|claim| {
-            let at = At { place: self.place, row: batch_row(&phase, claim.task()) };
-            let x = &gate_up[claim.task() * width..][..width];
+            let (row, first) = (claim.task() / parts, claim.task() % parts * len);
+            let at = At { place: self.place, row: batch_row(&phase, row) };
+            let x = &gate_up[row * width..][..width];
             // A squared ReLU, and gates with limits, turn values that are not numbers into numbers.
-            pass.check(&x[..network.gate_up.width], at);
-            let out = &mut self.buffers.row[..feed_forward];
-            out.copy_from_slice(&x[..feed_forward]);
+            let check = |column: usize, len| pass.check(&x[column..][..len], at);
+            check(first, len);
+            let out = &mut self.buffers.row[..len];
+            out.copy_from_slice(&x[first..][..len]);
             match network.function {
                 Function::Gated(activation) => {
                     let [_, ups] = network.gate_up.columns();
-                    gate(pass.cpu, activation, out, &x[ups..][..feed_forward]);
+                    check(ups + first, len);
+                    gate(pass.cpu, activation, out, &x[ups + first..][..len]);
                 }
                 Function::Ungated(function) => activate(pass.cpu, function, out),
                 Function::Alone(activation) => {
@@ -59,6 +76,7 @@ impl Step<'_, '_> {
             if network.gated
                 && let Some(score) = network.gate_up.segments.last()
             {
+                check(score.column, 1);
                 let mut share = [x[score.column]];
                 gate(pass.cpu, Activation::Sigmoid, &mut share, &[1.0]);
                 out.iter_mut().for_each(|out| *out *= share[0]);
