@@ -34,13 +34,12 @@ pub(super) fn resolve(
 /// 1. If the file's settings reach the context, they are used unchanged. They are best for a model
 ///    that was trained for a length, or extended and fine-tuned to it by its authors.
 /// 2. Otherwise YaRN is used, with the factor that reaches the context. The model was not
-///    fine-tuned for that length. In `docs/results` YaRN then has the lowest perplexity of the
+///    fine-tuned for that length. In `docs/findings.md` YaRN then has the lowest perplexity of the
 ///    methods that rotate a key once, level with linear scaling for Gemma 3. In Table 10 of the
 ///    DPRoPE paper, also without fine-tuning, YaRN is ahead of linear scaling and behind DPRoPE.
-///    Methods that rotate keys when they are used, such as dynamic YaRN, lose less in
-///    `docs/results`. But they are slower, and were measured with one small model only. The
-///    criterion is perplexity. Retrieval was measured with that model at five places of one text,
-///    too few to choose by.
+///    Methods that rotate keys when they are used, such as dynamic YaRN, lose less there. But they
+///    are slower, and were measured with one small model only. The criterion is perplexity. Retrieval
+///    was measured with that model at five places of one text, too few to choose by.
 ///
 /// YaRN counts turns in the original context. If divisors in the file already extend the model from
 /// its original to its trained context, the trained context is used.
