@@ -53,7 +53,8 @@ fn a_full_disk_costs_files_and_no_answer() {
     let saved = save().json();
     let long = PROMPT.repeat(60);
     ask(&server, &long);
-    save().refused(400, &["slot: File too large"]);
+    let parts = ["slot: File too large", "was not saved", "--slot-save-path"];
+    assert_eq!(save().refused(507, &parts)["type"], "server_error");
     // The file of the short text is what it was.
     assert_eq!(names(slots), ["slot"]);
     let restored = server.post("/slots/0?action=restore", json!({ "filename": "slot" })).json();
