@@ -68,7 +68,7 @@ pub fn product(dtype: DType, regime: Regime, tokens: usize) -> impl FnMut(Cpu) {
     let bytes = ROWS * COLUMNS / block * block_bytes;
     let bytes: Vec<u8> = (0..bytes).map(|i| (i * i % 251) as u8 & 0x3b | 0x30).collect();
     let mut out = Table(vec![0.0; tokens * ROWS]);
-    let mut scratch = Scratch::new(COLUMNS, tokens);
+    let mut scratch = Scratch::new(COLUMNS, tokens).expect("memory");
     move |cpu| {
         let weights = Matrix::new(dtype, ROWS, COLUMNS, &bytes).expect("whole blocks");
         let input = Input { regime, tokens, floats: &floats, spans: &spans };
@@ -89,7 +89,7 @@ pub fn attention(dtype: CacheType, case: Attention) -> impl FnMut(Cpu) {
         let values: Vec<f32> = (0..DIM).map(|j| ((i * DIM + j) as f32).cos()).collect();
         store(Cpu::best(), dtype, &values, row);
     }
-    let mut scratch = attention::Scratch::new(queries, DIM);
+    let mut scratch = attention::Scratch::new(queries, DIM).expect("memory");
     let mut partials = vec![0.0; queries * partial_len(DIM)];
     clear(&mut partials, DIM);
     move |cpu| {

@@ -14,7 +14,8 @@ const PARTIAL: &str = "partial";
 
 /// Writes a file that gets its name only when it is complete. Until then it is `PATH.PID.partial`.
 /// The partial file is removed if `write` fails, if the program exits immediately, or if a mapped
-/// file that `write` reads is shortened.
+/// file that `write` reads is shortened. If the program is killed, the next one that writes the
+/// file removes it.
 ///
 /// A replaced file keeps its permissions. If `path` is a link, its target is replaced. If `path` is
 /// not a regular file, such as a pipe, it is written to directly.
@@ -121,7 +122,21 @@ fn follow<T, E: From<io::Error>>(
         file.flush()?;
         return Ok(written);
     }
+    remove_abandoned_of(&path);
     replace(&path, access, existing, write)
+}
+
+/// Removes what killed programs have left of a file, to free the disk and the name that a program
+/// with the same PID needs. Nothing depends on its success.
+fn remove_abandoned_of(path: &Path) {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let files = folder.unwrap_or(Path::new(".")).read_dir().into_iter().flatten().flatten();
+    for partial in files.map(|file| file.path()) {
+        let written = partial.file_stem().and_then(|stem| Path::new(stem).file_stem());
+        if written == path.file_name() {
+            let _ = remove_abandoned(&partial);
+        }
+    }
 }
 
 /// A large buffer could be refused, and a `BufWriter` without memory aborts the program.
@@ -141,9 +156,7 @@ fn replace<T, E: From<io::Error>>(
     let mut options = File::options();
     options.write(true).create_new(true);
     platform::set_new_file_access(&mut options, access);
-    let file = options.open(&partial)?;
-    // The lock is for `remove_abandoned`. If the file system has no locks, that removes nothing.
-    let _ = file.try_lock();
+    let file = create_locked(&partial, &options)?;
     let _registered = mapping_fault::remove_on_fault(&partial);
     // Set the permissions before the file has content that others must not read.
     let permitted =
@@ -162,6 +175,18 @@ fn replace<T, E: From<io::Error>>(
     result
 }
 
+/// Creates a file with a lock for `remove_abandoned`. If the file system has no locks, that removes
+/// nothing.
+fn create_locked(partial: &Path, options: &OpenOptions) -> io::Result<File> {
+    let file = options.open(partial)?;
+    let _ = file.try_lock();
+    // Another program can have removed the file before it was locked.
+    match partial.try_exists() {
+        Ok(false) => options.open(partial).inspect(|file| drop(file.try_lock())),
+        _ => Ok(file),
+    }
+}
+
 /// Checks that [`whole_file`] can write a file, before a long computation. Does not change an
 /// existing file.
 ///
@@ -175,6 +200,7 @@ pub fn writable(path: &Path) -> io::Result<()> {
         Ok(existing) if !existing.is_file() => return Ok(()),
         _ => {}
     }
+    remove_abandoned_of(&path);
     let partial = partial(&path);
     File::create_new(&partial)?;
     fs::remove_file(&partial)
@@ -230,6 +256,36 @@ mod tests {
         })
         .unwrap();
         assert!(!remove_abandoned(&in_folder("missing.7.partial")).unwrap());
+    }
+
+    #[test]
+    fn the_next_file_removes_what_killed_programs_left_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let in_folder = |name: &str| folder.path().join(name);
+        let mine = format!("a.gguf.{}.partial", process::id());
+        let others =
+            ["b.gguf.7.partial", "a.gguf", "a.7.partial", "a.gguf.partial", "a.gguf.x.partial"];
+        let write = |left: &str, write: &dyn Fn(&Path)| {
+            for name in others.iter().chain([&left]) {
+                fs::write(in_folder(name), "old").unwrap();
+            }
+            write(&in_folder("a.gguf"));
+            assert!(!in_folder(left).exists(), "{left}");
+            assert!(others.iter().all(|name| in_folder(name).exists()));
+        };
+        for left in ["a.gguf.7.partial", &mine] {
+            write(left, &|path| whole_file(path, |file| file.write_all(b"new")).unwrap());
+            assert_eq!(fs::read_to_string(in_folder("a.gguf")).unwrap(), "new");
+            write(left, &|path| writable(path).unwrap());
+        }
+        // Two writers of one file: the second one leaves what the first one writes.
+        let result = whole_file(&in_folder("a.gguf"), |file| {
+            let other = whole_file(&in_folder("a.gguf"), |_| io::Result::Ok(()));
+            assert_eq!(other.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+            file.write_all(b"first")
+        });
+        result.unwrap();
+        assert_eq!(fs::read_to_string(in_folder("a.gguf")).unwrap(), "first");
     }
 
     #[test]

@@ -1,18 +1,24 @@
 //! The system refuses the nth large request for memory, for every n of a run: each is an error with a
 //! reason, never an abort, and the next run is as if it had not happened.
 //!
-//! The test has a program of its own, since it replaces the allocator and `mmap` of the process.
+//! The test has a program of its own, since it replaces the allocator and `mmap` of the process. The
+//! tests of `interrupted` are here as well, since they replace other functions of the C library.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 #![allow(unsafe_code, reason = "an allocator and a system call that fail on purpose")]
 
+mod interrupted;
+
 use std::{
     alloc::{GlobalAlloc, Layout, System},
-    fs::{self, File},
+    fs::File,
     io::BufReader,
     ops::ControlFlow,
     path::Path,
     ptr,
-    sync::atomic::{AtomicI64, Ordering::Relaxed},
+    sync::{
+        Mutex,
+        atomic::{AtomicI64, Ordering::Relaxed},
+    },
 };
 
 use nix::libc::{self, MAP_FAILED, c_int, c_void, off64_t};
@@ -85,10 +91,15 @@ extern "C" fn mmap64(
     ptr::with_exposed_provenance_mut(mapped as usize)
 }
 
+/// Held by a test, since faults are for the whole process.
+static ALONE: Mutex<()> = Mutex::new(());
+
 const TOKENS_MAX: usize = 20;
 
 /// Opens, plans, answers, saves and restores, with a cache on disk. Returns both answers.
-fn run(model: &Path, folder: &Path) -> Result<[Vec<Token>; 2], String> {
+fn run(model: &Path) -> Result<[Vec<Token>; 2], String> {
+    let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let folder = folder.path();
     let named = |e: &dyn std::error::Error| e.to_string();
     let model = Model::open(model).map_err(|e| named(&e))?;
     let f32 = CacheType::F32;
@@ -135,14 +146,9 @@ fn run(model: &Path, folder: &Path) -> Result<[Vec<Token>; 2], String> {
 
 #[test]
 fn every_refusal_is_an_error_and_the_next_run_succeeds() {
+    let _alone = ALONE.lock().unwrap();
     let model = tiny_reader(7, true);
-    let folder = tempfile::tempdir().unwrap();
-    let run = || {
-        let result = run(model.path(), folder.path());
-        let _ = fs::remove_dir_all(folder.path().join("cache"));
-        let _ = fs::remove_file(folder.path().join("slot"));
-        result
-    };
+    let run = || run(model.path());
     let expected = run().unwrap();
     assert_eq!(expected.each_ref().map(Vec::len), [TOKENS_MAX; 2]);
     let (mut errors, mut tolerated) = (0, 0);

@@ -23,6 +23,7 @@ mod page;
 mod reasoning;
 mod requests;
 mod rerank;
+mod sleep;
 mod slots;
 mod slow;
 mod speculation;

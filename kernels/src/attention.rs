@@ -49,7 +49,7 @@ mod summary;
 mod transposed;
 mod value_tile;
 
-use std::ops::Range;
+use std::{collections::TryReserveError, ops::Range};
 
 use bytemuck::{Pod, Zeroable, cast_slice_mut};
 
@@ -65,6 +65,7 @@ use self::{
     rounded::{RoundedKeys, RoundedValues},
 };
 use crate::{
+    buffer::filled,
     cache::{self, CacheType},
     isa::{Cpu, LANES},
     regime::Regime,
@@ -134,16 +135,19 @@ const TOGETHER: usize = 64;
 
 impl Scratch {
     /// Creates buffers for up to `queries` queries of `dim` values, counted over all heads.
-    pub fn new(queries: usize, dim: usize) -> Self {
+    ///
+    /// # Errors
+    /// If the system has no memory left.
+    pub fn new(queries: usize, dim: usize) -> Result<Self, TryReserveError> {
         let zero = Lanes([0.0; LANES]);
-        Scratch {
-            queries: Prepared::new(queries, dim),
-            scores: vec![zero; queries.div_ceil(LANES) * PAGE],
-            rows: vec![zero; PAGE * dim.div_ceil(LANES)],
-            panel: vec![zero; dim],
-            keys: RoundedKeys::new(dim),
-            values: RoundedValues::new(dim),
-        }
+        Ok(Scratch {
+            queries: Prepared::new(queries, dim)?,
+            scores: filled(zero, queries.div_ceil(LANES) * PAGE)?,
+            rows: filled(zero, PAGE * dim.div_ceil(LANES))?,
+            panel: filled(zero, dim)?,
+            keys: RoundedKeys::new(dim)?,
+            values: RoundedValues::new(dim)?,
+        })
     }
 
     /// Stores queries for calls of [`attend`] with keys of the format `keys`.
@@ -168,7 +172,7 @@ impl Scratch {
 /// store(cpu, dtype, &[1.0; 32], &mut values[..row]);
 /// store(cpu, dtype, &[3.0; 32], &mut values[row..2 * row]);
 ///
-/// let (mut scratch, mut query) = (Scratch::new(1, dim), [1.0; 32]);
+/// let (mut scratch, mut query) = (Scratch::new(1, dim)?, [1.0; 32]);
 /// let (regime, queries) = (Regime::Few, &mut query[..]);
 /// let queries = Queries {
 ///     queries, regime, eight_bits: false, heads: 1, dim, values_from: 0, soft_cap: None,
@@ -181,6 +185,7 @@ impl Scratch {
 /// let mut out = [0.0; 32];
 /// finish(cpu, dtype.is_mixed(), 0, &mut partial, &mut out);
 /// assert!((out[0] - 2.0).abs() < 1e-6); // the mean of 1 and 3
+/// # Ok::<(), std::collections::TryReserveError>(())
 /// ```
 #[expect(clippy::too_many_arguments, reason = "a page, its queries, and the next page")]
 pub fn attend(

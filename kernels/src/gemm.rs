@@ -15,10 +15,11 @@
 //! gives the bits of `FLOATED + s`, and a fused multiply-add subtracts `FLOATED * scale`. This
 //! product is exact, since a scale has few bits, so the result is `s * scale`, rounded once.
 
-use std::{array::from_fn, marker::PhantomData, ops::Range};
+use std::{array::from_fn, collections::TryReserveError, marker::PhantomData, ops::Range};
 
 use crate::{
     activations::Span,
+    buffer::filled,
     format::{Format, Quants, SPAN},
     isa::{CacheLine, Isa, Kernel, LANES},
     operands::{Input, Output, Product},
@@ -45,6 +46,7 @@ const FEW_TILES: usize = 2;
 const SPAN_LINES: usize = GROUPS * STRIDE_MAX;
 
 /// A worker thread's buffers for products with quantized weights of many tokens.
+#[derive(Default)]
 pub(crate) struct Scratch {
     /// (panels, spans, cache lines)
     panels: Vec<CacheLine>,
@@ -59,11 +61,11 @@ impl Scratch {
     }
 
     /// Creates buffers for up to `tokens` tokens.
-    pub(crate) fn for_tokens(tokens: usize) -> Self {
-        Scratch {
-            panels: vec![bytemuck::Zeroable::zeroed(); PANELS * SPANS * SPAN_LINES],
-            sums: vec![bytemuck::Zeroable::zeroed(); tokens * PANELS],
-        }
+    pub(crate) fn for_tokens(tokens: usize) -> Result<Self, TryReserveError> {
+        Ok(Scratch {
+            panels: filled(bytemuck::Zeroable::zeroed(), PANELS * SPANS * SPAN_LINES)?,
+            sums: filled(bytemuck::Zeroable::zeroed(), tokens * PANELS)?,
+        })
     }
 }
 

@@ -24,6 +24,7 @@ compile_error!("rope-cpu needs a 64-bit little-endian processor, such as x86-64 
 pub mod activations;
 mod array;
 pub mod attention;
+mod buffer;
 pub mod cache;
 mod dot;
 mod float_gemm;

@@ -1,9 +1,11 @@
 //! Products of weights and activations, for every format, instruction set and number of tokens.
 
-use std::{marker::PhantomData, ops::Range};
+use std::{collections::TryReserveError, marker::PhantomData, ops::Range};
 
 use crate::{
-    activations, dot, float_gemm,
+    activations,
+    buffer::{filled, with_capacity},
+    dot, float_gemm,
     format::{FloatFormat, Format, SPAN, Visitor},
     gemm,
     isa::{Cpu, LANES},
@@ -11,7 +13,9 @@ use crate::{
     regime::Regime,
 };
 
-/// A worker thread's buffers for products.
+/// A worker thread's buffers for products. The default has none, which is enough for one token in
+/// [`Regime::Few`].
+#[derive(Default)]
 pub struct Scratch {
     gemm: gemm::Scratch,
     /// Activations of several tokens in the order of a format: (tokens, spans).
@@ -22,12 +26,15 @@ pub struct Scratch {
 
 impl Scratch {
     /// Creates buffers for matrices of up to `columns` columns, and up to `tokens` tokens.
-    pub fn new(columns: usize, tokens: usize) -> Self {
-        Scratch {
-            gemm: gemm::Scratch::for_tokens(tokens),
-            arranged: Vec::with_capacity(tokens * activations::spans_for(columns)),
-            floats: vec![[0.0; LANES]; columns],
-        }
+    ///
+    /// # Errors
+    /// If the system has no memory left.
+    pub fn new(columns: usize, tokens: usize) -> Result<Self, TryReserveError> {
+        Ok(Scratch {
+            gemm: gemm::Scratch::for_tokens(tokens)?,
+            arranged: with_capacity(tokens * activations::spans_for(columns))?,
+            floats: filled([0.0; LANES], columns)?,
+        })
     }
 
     /// Returns the number of bytes of [`Scratch::new`].
@@ -59,9 +66,9 @@ impl Scratch {
 /// let weights = Matrix::new(DType::F32, 2, 2, bytes.as_flattened())?;
 /// let input = Input { regime: Regime::Few, tokens: 1, floats: &[10.0, 1.0], spans: &[] };
 /// let mut out = Vector([0.0; 2]);
-/// multiply(Cpu::best(), &weights, 0..2, input, &mut Scratch::new(2, 1), &mut out);
+/// multiply(Cpu::best(), &weights, 0..2, input, &mut Scratch::new(2, 1)?, &mut out);
 /// assert_eq!(out.0, [12.0, 34.0]); // 1 * 10 + 2 * 1, 3 * 10 + 4 * 1
-/// # Ok::<(), String>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn multiply(
     cpu: Cpu,

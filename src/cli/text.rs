@@ -43,7 +43,7 @@ pub fn text_only(path: &Path) -> Result<Vec<u8>, Error> {
     let mut file = File::open(path).map_err(|e| unreadable(&e))?;
     let (mut bytes, mut part) = (Vec::new(), [0; 1 << 16]);
     loop {
-        let count = file.read(&mut part).map_err(|e| unreadable(&e))?;
+        let count = interrupt::read(&mut file, &mut part).map_err(|e| unreadable(&e))?;
         let read = &part[..count];
         if bytes.is_empty() {
             refuse_utf16(&path.display().to_string(), read)?;

@@ -129,13 +129,21 @@ impl<'t> Allocator<'t> {
         self.bytes += bytes.times(self.copies);
     }
 
-    /// Returns the buffers of each worker.
-    pub fn workers<W>(&mut self, mut worker: impl FnMut(&mut Self) -> W) -> Vec<Mutex<W>> {
+    /// Returns the buffers of each worker, or of fewer workers if the system has no memory left.
+    pub fn workers<W>(
+        &mut self,
+        mut worker: impl FnMut(&mut Self) -> Result<W, Refused>,
+    ) -> Vec<Mutex<W>> {
         if self.run.is_some() {
-            return (0..self.workers).map(|_| Mutex::new(worker(self))).collect();
+            let workers = (0..self.workers).map_while(|_| {
+                let worker = worker(self).map(Some);
+                self.or(worker, None).map(Mutex::new)
+            });
+            return workers.collect();
         }
         self.copies = self.workers;
-        worker(self);
+        let counted = worker(self).map(drop);
+        self.or(counted, ());
         self.copies = 1;
         Vec::new()
     }
@@ -154,6 +162,9 @@ mod tests {
         assert!(allocator.own::<u8>(Amount::fixed(1), bytes).is_empty());
         assert_eq!(allocator.check(), Err(Refused { bytes }));
         assert_eq!(allocator.shared::<u8>(Amount::fixed(1), bytes).all().len(), 0);
+        let mut allocator = Allocator::new(&team, 1);
+        assert_eq!(allocator.workers(|_| Err::<(), _>(Refused { bytes })).len(), 0);
+        assert_eq!(allocator.check(), Err(Refused { bytes }));
     }
 
     #[test]
@@ -162,7 +173,7 @@ mod tests {
         let rows = Amount { fixed: 3, ..Amount::per_token(2) };
         let buffers = |mut allocator: Allocator<'_>| {
             let mut shared: Phased<u32> = allocator.shared(rows, 7);
-            let own = allocator.workers(|allocator| allocator.own::<u16>(rows, 10));
+            let own = allocator.workers(|allocator| Ok(allocator.own::<u16>(rows, 10)));
             let own: usize = own.into_iter().map(|own| own.into_inner().unwrap().len()).sum();
             (shared.all().len() * 4 + own * 2, allocator.bytes())
         };

@@ -184,9 +184,8 @@ fn product(cpu: Cpu, layer: &SegmentTensors<'_>, x: &[f32]) -> Vec<f32> {
     let input = Input { regime: Regime::Few, tokens: 1, floats: x, spans: &spans };
     let rows = layer.matrix.rows();
     let mut y = vec![0.0; rows];
-    let mut scratch = Scratch::new(x.len(), 1);
     let mut to = Scaled { to: &mut y, scale: layer.scale };
-    multiply(cpu, &layer.matrix, 0..rows, input, &mut scratch, &mut to);
+    multiply(cpu, &layer.matrix, 0..rows, input, &mut Scratch::default(), &mut to);
     if let Some(bias) = layer.bias {
         y.iter_mut().zip(bias).for_each(|(y, bias)| *y += bias);
     }

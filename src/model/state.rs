@@ -375,7 +375,7 @@ impl WorkerBuffers {
         config: &Config,
         weights: &Weights<'_>,
         inputs: usize,
-    ) -> Self {
+    ) -> Result<Self, Refused> {
         let dim = config.attention_max(padded);
         let widest = config
             .embedding
@@ -396,13 +396,15 @@ impl WorkerBuffers {
             per_token: Scratch::bytes(0, 1) - Scratch::bytes(0, 0),
             ..Amount::fixed(Scratch::bytes(widest, 0))
         });
+        let refused = |bytes| move |_| Refused { bytes };
+        let product = Scratch::new(widest, tokens).map_err(refused(Scratch::bytes(widest, tokens)));
         // A page of keys; the scores of queries in whole panels, and the queries in three forms.
         let scores_and_queries = queries.next_multiple_of(16) * (PAGE + 3 * dim);
-        allocator.count(Amount::fixed(4 * (PAGE * dim + scores_and_queries)));
+        let bytes = 4 * (PAGE * dim + scores_and_queries);
+        allocator.count(Amount::fixed(bytes));
+        let attention = attention::Scratch::new(queries, dim).map_err(refused(bytes));
         let (one, rows) = (Amount::fixed(1), Amount::fixed(queries));
-        WorkerBuffers {
-            product: Scratch::new(widest, tokens),
-            attention: attention::Scratch::new(queries, dim),
+        Ok(WorkerBuffers {
             queries: allocator.own(rows, dim),
             rotated: allocator.own(rows, dim),
             visible: Vec::with_capacity(queries),
@@ -415,6 +417,9 @@ impl WorkerBuffers {
             ranks: allocator.own(one, 2 * config.mixture().map_or(0, |mixture| mixture.count)),
             low_rank: LowRankInputs::new(allocator, weights.low_rank_width),
             estimates: Estimates::default(),
-        }
+            // Last, so that all buffers are counted.
+            product: product?,
+            attention: attention?,
+        })
     }
 }

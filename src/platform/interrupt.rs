@@ -5,7 +5,7 @@
 mod handlers;
 
 use std::{
-    io::{self, Write},
+    io::{self, Read, Write},
     path::{Path, PathBuf},
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -84,6 +84,20 @@ fn exit_actions() -> MutexGuard<'static, ExitActions> {
     EXIT_ACTIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Reads like [`Read::read`], and again if a signal interrupts it, such as that of a terminal whose
+/// size changes.
+///
+/// # Errors
+/// As for [`Read::read`].
+pub fn read(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match source.read(buffer) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
 /// A writer that fails after Ctrl-C or SIGTERM.
 pub struct Interruptible<W>(pub W);
 
@@ -99,5 +113,29 @@ impl<W: Write> Write for Interruptible<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pipe: each second read is interrupted.
+    struct Pipe(u8);
+
+    impl Read for Pipe {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.0 += 1;
+            buffer[0] = self.0;
+            if self.0.is_multiple_of(2) { Ok(1) } else { Err(io::ErrorKind::Interrupted.into()) }
+        }
+    }
+
+    #[test]
+    fn an_interrupted_read_is_repeated() {
+        let (mut pipe, mut buffer) = (Pipe(0), [0]);
+        for expected in [2, 4, 6] {
+            assert_eq!((read(&mut pipe, &mut buffer).unwrap(), buffer), (1, [expected]));
+        }
     }
 }

@@ -104,6 +104,11 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
+    /// Creates an error for a disk without room for a file.
+    pub fn no_room(message: impl ToString) -> Self {
+        Self::new(StatusCode::INSUFFICIENT_STORAGE, "server_error", message)
+    }
+
     /// Creates an error for a message part that is not text, such as an image.
     pub fn no_media(kind: &str) -> Self {
         Self::invalid(format_args!("{kind} input is not supported: send text only"))

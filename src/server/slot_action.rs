@@ -2,7 +2,10 @@
 
 use std::{
     fs::File,
-    io::BufReader,
+    io::{
+        self, BufReader,
+        ErrorKind::{FileTooLarge, InvalidFilename, InvalidInput, QuotaExceeded, StorageFull},
+    },
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -54,14 +57,15 @@ impl SlotAction {
     /// Performs the action on an idle slot.
     ///
     /// # Errors
-    /// If the file cannot be read or written, or does not belong to the model.
+    /// If the file cannot be read or written, or does not belong to the model. A disk that is full is
+    /// an error of the server, and a wrong file one of the request.
     pub fn apply(&self, engine: &Engine, sequence: &mut Sequence) -> Result<SlotResult, ApiError> {
         let started = Instant::now();
         let (tokens, bytes) = match self {
             SlotAction::Save { path, model } => {
                 let saved =
                     regular_file(path, |file| engine.save(sequence, *model, usize::MAX, file));
-                (saved.map_err(|e| failed(path, e))?, size(path)?)
+                (saved.map_err(|e| not_saved(path, &e))?, size(path)?)
             }
             SlotAction::Restore { path, model, scales } => {
                 let file = open_regular(path, File::options().read(true));
@@ -103,6 +107,18 @@ fn folder_of_owner(path: &Path) -> bool {
 
 fn size(path: &Path) -> Result<u64, ApiError> {
     Ok(path.metadata().map_err(|e| failed(path, e))?.len())
+}
+
+/// Returns why a slot was not saved. The client chose the name of the file, and nothing else.
+fn not_saved(path: &Path, error: &io::Error) -> ApiError {
+    let message = failed(path, error).message;
+    match error.kind() {
+        InvalidInput | InvalidFilename => ApiError::invalid(message),
+        StorageFull | QuotaExceeded | FileTooLarge => ApiError::no_room(format_args!(
+            "{message}: the slot was not saved; free space in the folder of --slot-save-path, or raise its limit"
+        )),
+        _ => ApiError::internal(format_args!("{message}: the slot was not saved")),
+    }
 }
 
 /// Returns an error that names the file without its folder.

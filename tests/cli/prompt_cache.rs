@@ -127,6 +127,23 @@ fn a_killed_run_leaves_a_whole_file() {
     assert!(killed > 0 && reused > 0, "{killed} were killed, and {reused} tokens were reused");
 }
 
+/// The next run removes what a killed one left: it takes room, and the same PID needs its name.
+#[test]
+fn the_next_run_removes_what_a_killed_one_left() {
+    let model = tiny_reader(7, true);
+    let directory = tempfile::tempdir().unwrap();
+    let cache = directory.path().join("prompt.cache");
+    std::fs::write(directory.path().join("prompt.cache.4194399.partial"), "half").unwrap();
+    std::fs::write(directory.path().join("other.cache.4194399.partial"), "half").unwrap();
+    let (model, path) = (model.path().to_str().unwrap(), cache.to_str().unwrap());
+    let run = run(&["-m", model, "-p", PROMPT, "-n", "1", "--prompt-cache", path]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let names = directory.path().read_dir().unwrap().map(|file| file.unwrap().file_name());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    assert_eq!(names, ["other.cache.4194399.partial", "prompt.cache"]);
+}
+
 /// A file that is too large for the limit of the process is an error with its name, and the old file
 /// stays.
 #[cfg(unix)]

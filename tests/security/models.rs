@@ -93,6 +93,22 @@ fn llama_cpp_25821() {
     }
 }
 
+/// More shared experts than the largest width holds: an error with the key, not a smaller number.
+#[test]
+fn the_number_of_shared_experts_is_never_cut() {
+    let mut tried = 0;
+    for (family, file) in families() {
+        let has_width = |key: &Vec<u8>| name(key).ends_with(b".expert_shared_feed_forward_length");
+        let many = with(&file, ".expert_shared_count", U32, u32::MAX.to_le_bytes());
+        let Some(many) = many.filter(|_| !file.keys.iter().any(has_width)) else { continue };
+        let error = open(&many).unwrap_err();
+        let named = error.contains(".expert_shared_count is 4294967295: must be from 1 to ");
+        assert!(named, "{family}: {error}");
+        tried += 1;
+    }
+    assert!(tried > 0);
+}
+
 /// llama.cpp #28345: no expert computes a token in a layer, and its number divides.
 #[test]
 fn llama_cpp_28345() {

@@ -5,12 +5,15 @@ use std::{
     net::TcpStream,
     path::Path,
     process::Command,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::Duration,
 };
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::server::harness::{PROMPT, Server};
+use crate::server::harness::{PROMPT, Server, serve};
 use rope_cpu_testing::reader::tiny_reader;
 
 /// Starts a server under a limit of the shell, such as `ulimit -n 24`.
@@ -53,7 +56,8 @@ fn a_full_disk_costs_files_and_no_answer() {
     let saved = save().json();
     let long = PROMPT.repeat(60);
     ask(&server, &long);
-    save().refused(400, &["slot: File too large"]);
+    let parts = ["slot: File too large", "was not saved", "--slot-save-path"];
+    assert_eq!(save().refused(507, &parts)["type"], "server_error");
     // The file of the short text is what it was.
     assert_eq!(names(slots), ["slot"]);
     let restored = server.post("/slots/0?action=restore", json!({ "filename": "slot" })).json();
@@ -97,6 +101,45 @@ fn a_server_without_any_file_left_says_what_it_could_not_do() {
         );
         assert!(!said.contains("cannot write the output"), "{files}: {said}");
     }
+}
+
+/// Calls that wait, such as `epoll_wait`, fail with EINTR when a stopped process continues.
+#[test]
+fn a_server_that_is_stopped_and_continued_loses_nothing() {
+    let cache = tempfile::tempdir().unwrap();
+    let options = ["-c", "2048", "-np", "1", "--cache-disk", cache.path().to_str().unwrap()];
+    let mut server = serve(&options);
+    let long = PROMPT.repeat(60);
+    let prompts = [PROMPT, &long];
+    let expected = prompts.map(|prompt| ask(&server, prompt)["content"].take());
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let server = &server;
+        let stopping = scope.spawn(|| {
+            let mut stops = 0;
+            while !done.load(Relaxed) {
+                for (signal, milliseconds) in [(Signal::SIGSTOP, 1), (Signal::SIGCONT, 3)] {
+                    server.signal(signal);
+                    thread::sleep(Duration::from_millis(milliseconds));
+                }
+                stops += 1;
+            }
+            stops
+        });
+        for round in 0..10 {
+            let again = prompts.map(|prompt| ask(server, prompt)["content"].take());
+            assert_eq!(again, expected, "round {round}");
+        }
+        server.signal(Signal::SIGTERM);
+        // It writes the conversation.
+        thread::sleep(Duration::from_millis(100));
+        done.store(true, Relaxed);
+        let stops = stopping.join().unwrap();
+        assert!(stops > 20, "{stops} stops");
+    });
+    assert_eq!(server.exit_code(), Some(0), "{}", server.stderr());
+    let server = serve(&options);
+    assert!(ask(&server, &long)["timings"]["cache_n"].as_u64() > Some(500));
 }
 
 #[test]

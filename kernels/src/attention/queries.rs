@@ -4,7 +4,7 @@
 //! integers with a scale. Many queries are transposed to panels of 16, with a query in each lane,
 //! as floats or as [`PanelUnit`]s.
 
-use std::ops::Range;
+use std::{collections::TryReserveError, ops::Range};
 
 use bytemuck::{Pod, Zeroable, must_cast};
 
@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     activations::quantize_group,
+    buffer::filled,
     cache::{CacheType, UNIT},
     hadamard::mix_rows,
     isa::{Cpu, Isa, Kernel, LANES},
@@ -96,10 +97,10 @@ pub(super) struct Prepared {
 
 impl Prepared {
     /// Creates buffers for up to `queries` queries of `dim` values.
-    pub fn new(queries: usize, dim: usize) -> Self {
+    pub fn new(queries: usize, dim: usize) -> Result<Self, TryReserveError> {
         let unit = QueryUnit { quants: [0; UNIT], bias: 0, scale: 0.0 };
         let (panels, units) = (queries.div_ceil(LANES), dim.div_ceil(UNIT));
-        Prepared {
+        Ok(Prepared {
             heads: 1,
             count: 0,
             dim: 0,
@@ -109,11 +110,11 @@ impl Prepared {
             reading: Reading::Stored,
             quantized: false,
             eight_bits: false,
-            floats: vec![Lanes([0.0; LANES]); panels * dim],
-            units: vec![unit; queries * units],
-            panels: vec![PanelUnit::zeroed(); panels * units],
-            rounded: Panels::new(queries, dim),
-        }
+            floats: filled(Lanes([0.0; LANES]), panels * dim)?,
+            units: filled(unit, queries * units)?,
+            panels: filled(PanelUnit::zeroed(), panels * units)?,
+            rounded: Panels::new(queries, dim)?,
+        })
     }
 
     /// Stores the queries `q` for keys of the format `keys`. If the keys are mixed, so are the

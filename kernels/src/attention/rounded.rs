@@ -16,13 +16,14 @@
 //! before the page is full.) `H` is a Hadamard matrix ([`crate::hadamard`]). It changes products
 //! only by a factor.
 
-use std::ops::Range;
+use std::{collections::TryReserveError, ops::Range};
 
 use bytemuck::{Zeroable, must_cast_slice_mut};
 
 use super::{Lanes, PAGE};
 use crate::{
     array::{from_fn, map},
+    buffer::filled,
     hadamard::mix,
     isa::{CacheLine, Isa, Kernel, LANES},
 };
@@ -45,13 +46,13 @@ pub(super) struct Panels {
 
 impl Panels {
     /// Creates panels for `rows` rows of `dim` values.
-    pub fn new(rows: usize, dim: usize) -> Self {
+    pub fn new(rows: usize, dim: usize) -> Result<Self, TryReserveError> {
         let panels = rows.div_ceil(LANES);
-        Panels {
-            quants: vec![CacheLine::zeroed(); panels * dim / 4],
-            scales: vec![Lanes::zeroed(); panels],
-            starts: vec![[0; LANES]; panels],
-        }
+        Ok(Panels {
+            quants: filled(CacheLine::zeroed(), panels * dim / 4)?,
+            scales: filled(Lanes::zeroed(), panels)?,
+            starts: filled([0; LANES], panels)?,
+        })
     }
 
     /// Rounds a panel (dim, 16 rows), and overwrites it. Its rows may be `mixed` already.
@@ -138,8 +139,8 @@ pub(super) struct RoundedKeys {
 }
 
 impl RoundedKeys {
-    pub fn new(dim: usize) -> Self {
-        RoundedKeys { panels: Panels::new(PAGE, dim), anchor: vec![0.0; dim] }
+    pub fn new(dim: usize) -> Result<Self, TryReserveError> {
+        Ok(RoundedKeys { panels: Panels::new(PAGE, dim)?, anchor: filled(0.0, dim)? })
     }
 }
 
@@ -152,9 +153,12 @@ pub(super) struct RoundedValues {
 }
 
 impl RoundedValues {
-    pub fn new(dim: usize) -> Self {
+    pub fn new(dim: usize) -> Result<Self, TryReserveError> {
         let lines = PAGE / 4 * dim.div_ceil(LANES);
-        RoundedValues { quants: vec![CacheLine::zeroed(); lines], scales: vec![0.0; PAGE] }
+        Ok(RoundedValues {
+            quants: filled(CacheLine::zeroed(), lines)?,
+            scales: filled(0.0, PAGE)?,
+        })
     }
 
     /// Rounds the values `rows` (4, dim) of four positions, from vector `first` on. Skips positions

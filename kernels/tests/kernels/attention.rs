@@ -182,7 +182,7 @@ impl Case {
         let keys = self.rows(self.keys, KEYS, self.keys_are_mixed());
         let values = self.rows(self.values, VALUES, self.values.is_mixed());
         let queries = &mut self.queries();
-        let mut scratch = Scratch::new(n, dim);
+        let mut scratch = Scratch::new(n, dim).unwrap();
         let Case { regime, soft_cap, values_from, .. } = *self;
         // Queries that are also stored in 8 bits attend in single precision as before.
         let eight_bits = regime == Regime::Many;
@@ -460,7 +460,7 @@ fn heads_together_give_what_each_gives_alone(cpu: Cpu) {
                 let bias = rotation.bias.get(all.start * dim..all.end * dim).unwrap_or_default();
                 Rotation { bias, ..rotation }
             });
-            let mut scratch = Scratch::new(heads * n, dim);
+            let mut scratch = Scratch::new(heads * n, dim).unwrap();
             let regime = Regime::Few;
             let queries = Queries {
                 queries,

@@ -56,7 +56,7 @@ impl Case {
         let matrix = Matrix::new(dtype, rows, columns, &self.bytes).unwrap();
         let mut out = Table { rows, values: vec![f32::NAN; tokens * rows] };
         let input = Input { regime, tokens, floats: &self.floats, spans: &self.spans };
-        let mut scratch = Scratch::new(columns, tokens);
+        let mut scratch = Scratch::new(columns, tokens).unwrap();
         let half = (rows / 2).next_multiple_of(16).min(rows);
         for part in [0..half, half..rows] {
             multiply(cpu, &matrix, part, input, &mut scratch, &mut out);

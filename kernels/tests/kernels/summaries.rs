@@ -71,7 +71,7 @@ fn summaries_have_the_moments_of_keys(cpu: Cpu) {
             let rotation = (stored != Stored::Rotated).then_some(rotation);
             let mut found = vec![0xff; summary_bytes(dim)];
             let (keys_of, scratch) =
-                (CacheRows { dtype, bytes: &bytes }, &mut Scratch::new(1, dim));
+                (CacheRows { dtype, bytes: &bytes }, &mut Scratch::new(1, dim).unwrap());
             summarize(cpu, keys_of, rotation, dim, first, scratch, &mut found);
             let mut same = vec![0; summary_bytes(dim)];
             summarize(scalar(), keys_of, rotation, dim, first, scratch, &mut same);

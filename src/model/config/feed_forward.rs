@@ -124,6 +124,8 @@ pub enum Function {
 pub(super) const NETWORK: &str = "feed_forward_length";
 /// The width of an expert; 0 if it has the network's.
 const EXPERT: &str = "expert_feed_forward_length";
+/// The number of shared networks, each as wide as an expert; 0 for none.
+const SHARED: &str = "expert_shared_count";
 /// The period of layers with experts; 0 if all after the first ones have them.
 const STEP: &str = "interleave_moe_layer_step";
 /// The number of first layers without experts.
@@ -224,8 +226,12 @@ fn mixture(
             };
             let shared = match keys.number("expert_shared_feed_forward_length")? {
                 None | Some(0) if architecture.network.routing.sets_all() => {
-                    let networks = keys.number("expert_shared_count")?.unwrap_or(0);
-                    networks.min(DIMENSION_MAX / feed_forward) * feed_forward
+                    match keys.number(SHARED)? {
+                        None | Some(0) => 0,
+                        Some(_) => {
+                            feed_forward * keys.size(SHARED, DIMENSION_MAX / feed_forward)?
+                        }
+                    }
                 }
                 None | Some(0) => 0,
                 Some(_) => keys.size("expert_shared_feed_forward_length", DIMENSION_MAX)?,

@@ -1,11 +1,6 @@
 //! What the numbers of a report come from: the command, the model, the seed and the RoPE settings.
 
-use std::{
-    env,
-    fs::File,
-    io::{self, Read},
-    path::Path,
-};
+use std::{env, fs::File, io, path::Path};
 
 use serde_json::{Value as Json, json};
 use sha2::{Digest, Sha256};
@@ -92,7 +87,7 @@ fn sha256(path: &Path) -> io::Result<String> {
     let (mut file, mut digest) = (File::open(path)?, Sha256::new());
     let mut buffer = vec![0; 1 << 20];
     loop {
-        match file.read(&mut buffer)? {
+        match interrupt::read(&mut file, &mut buffer)? {
             0 => break,
             read => digest.update(&buffer[..read]),
         }
