@@ -4,7 +4,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     Json,
-    body::{Body, Bytes},
+    body::Body,
     extract::State,
     http::header::CONTENT_TYPE,
     response::{IntoResponse, Response},
@@ -16,9 +16,9 @@ use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
 use crate::server::{
     error::ApiError,
-    manage::Manager,
+    manage::{Managed, Named},
     models::{Progress, Status},
-    read::{Failure, parse},
+    read::Failure,
     state::Server,
     work,
 };
@@ -30,30 +30,25 @@ const PAUSE: Duration = Duration::from_millis(100);
 const BUFFERED: usize = 16;
 
 crate::object! {
-    struct Pull {
+    /// A request of `/api/pull`.
+    pub struct Pull {
         /// Whether to accept a hub without a valid certificate, which is refused.
         insecure: Option<bool>,
-        /// The repository: `USER/MODEL[:QUANT]`, also after `hf.co/`.
-        model: Option<String>,
-        /// An older name of `model`.
-        name: Option<String>,
         /// Whether to report the progress; true by default.
         stream: Option<bool>,
+        ..named: Named,
     }
 }
 
 /// Answers `POST /api/pull`: downloads a model from the hub. A client that leaves does not stop it.
 pub async fn pull(
-    _: Manager,
     State(server): State<Arc<Server>>,
-    body: Bytes,
+    Managed(pull): Managed<Pull>,
 ) -> Result<Response, ApiError> {
-    server.models.shelf()?;
-    let pull: Pull = parse(&body)?;
     if pull.insecure == Some(true) {
         return Err(ApiError::field("insecure", "false"));
     }
-    let name = pull.model.or(pull.name).ok_or_else(|| ApiError::field("model", "given"))?;
+    let name = pull.named.required()?;
     let name = ["hf.co/", "huggingface.co/"]
         .iter()
         .find_map(|hub| name.strip_prefix(hub))
@@ -112,24 +107,13 @@ async fn report(
     }
 }
 
-crate::object! {
-    struct Delete {
-        /// The name of the model.
-        model: Option<String>,
-        /// An older name of `model`.
-        name: Option<String>,
-    }
-}
-
 /// Answers `DELETE /api/delete`: removes a model that rope-cpu downloaded, or an alias.
 pub async fn delete(
-    _: Manager,
     State(server): State<Arc<Server>>,
-    body: Bytes,
+    Managed(named): Managed<Named>,
 ) -> Result<Json<Value>, ApiError> {
     let (shelf, models) = (server.models.shelf()?, &server.models);
-    let Delete { model, name } = parse(&body)?;
-    let name = model.or(name).ok_or_else(|| ApiError::field("model", "given"))?;
+    let name = named.required()?;
     let listed = models.listed(&name, &[])?;
     if listed.name != name {
         return Err(ApiError::not_found(format_args!(
@@ -153,7 +137,8 @@ pub async fn delete(
 }
 
 crate::object! {
-    struct Copy {
+    /// A request of `/api/copy`.
+    pub struct Copy {
         /// The new name.
         destination: Option<String>,
         /// The name of a model.
@@ -163,12 +148,9 @@ crate::object! {
 
 /// Answers `POST /api/copy`: gives a model another name.
 pub async fn copy(
-    _: Manager,
     State(server): State<Arc<Server>>,
-    body: Bytes,
+    Managed(Copy { source, destination }): Managed<Copy>,
 ) -> Result<Json<Value>, ApiError> {
-    server.models.shelf()?;
-    let Copy { source, destination } = parse(&body)?;
     let source = source.ok_or_else(|| ApiError::field("source", "given"))?;
     let destination = destination.ok_or_else(|| ApiError::field("destination", "given"))?;
     name_model(&server, &source, &destination)?;
@@ -176,30 +158,25 @@ pub async fn copy(
 }
 
 crate::object! {
-    struct Create {
+    /// A request of `/api/create`.
+    pub struct Create {
         /// The name of a model.
         from: Option<String>,
-        /// The new name.
-        model: Option<String>,
-        /// An older name of `model`.
-        name: Option<String>,
         /// Options, which are refused: presets have them.
         parameters: Option<Map<String, Value>>,
         /// A system message, which is refused.
         system: Option<String>,
         /// A chat template, which is refused.
         template: Option<String>,
+        ..named: Named,
     }
 }
 
 /// Answers `POST /api/create`: gives a model another name. Options belong into the file of presets.
 pub async fn create(
-    _: Manager,
     State(server): State<Arc<Server>>,
-    body: Bytes,
+    Managed(Create { from, parameters, system, template, named }): Managed<Create>,
 ) -> Result<Json<Value>, ApiError> {
-    server.models.shelf()?;
-    let Create { from, model, name, parameters, system, template } = parse(&body)?;
     let given = [
         ("parameters", parameters.is_some_and(|parameters| !parameters.is_empty())),
         ("system", system.is_some_and(|system| !system.is_empty())),
@@ -211,7 +188,7 @@ pub async fn create(
         )));
     }
     let from = from.ok_or_else(|| ApiError::field("from", "the name of a model"))?;
-    let name = model.or(name).ok_or_else(|| ApiError::field("model", "given"))?;
+    let name = named.required()?;
     name_model(&server, &from, &name)?;
     Ok(Json(json!({ "status": "success" })))
 }

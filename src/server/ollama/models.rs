@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use axum::{Json, body::Bytes, extract::State};
+use axum::{Json, extract::State};
 use jiff::Timestamp;
 use rope_cpu::{
     gguf::{File, Gguf, Value as MetadataValue},
@@ -18,8 +18,9 @@ use sha2::{Digest, Sha256};
 use crate::server::{
     app::App,
     error::ApiError,
+    manage::Named,
     models::{self, Listed},
-    read::parse,
+    read::Parsed,
     state::Server,
 };
 
@@ -59,19 +60,12 @@ fn expiry(left: Option<Duration>) -> String {
     end.unwrap_or(Timestamp::MAX).to_string()
 }
 
-crate::object! {
-    struct Show {
-        /// The name of the model; with `-m` it has no effect.
-        model: Option<String>,
-        /// An older name of `model`.
-        name: Option<String>,
-    }
-}
-
-/// Answers `POST /api/show`.
-pub async fn show(State(server): State<Arc<Server>>, body: Bytes) -> Result<Json<Value>, ApiError> {
-    let Show { model, name } = parse(&body)?;
-    let name = model.or(name);
+/// Answers `POST /api/show`. With `-m` the name has no effect.
+pub async fn show(
+    State(server): State<Arc<Server>>,
+    Parsed(named): Parsed<Named>,
+) -> Result<Json<Value>, ApiError> {
+    let name = named.optional();
     let (name, entry) = server.models.resolve(name.as_deref(), &server.options.listen.alias)?;
     match (server.models.loaded(Some(&name)), entry) {
         (Ok(app), _) => shown_app(&app),

@@ -4,7 +4,6 @@ use std::{collections::HashMap, sync::Arc, time::UNIX_EPOCH};
 
 use axum::{
     Json,
-    body::Bytes,
     extract::{Path, Query, State},
 };
 use rope_cpu::shelf::Entry;
@@ -13,9 +12,8 @@ use serde_json::{Value, json};
 use crate::server::{
     app::App,
     error::ApiError,
-    manage::Manager,
+    manage::{Managed, Named},
     models::{self, Listed, Status},
-    read::parse,
     state::Server,
 };
 
@@ -49,21 +47,12 @@ pub async fn model(
     Ok(Json(found.await?))
 }
 
-crate::object! {
-    struct Named {
-        /// The name of the model.
-        model: Option<String>,
-    }
-}
-
 /// Answers `POST /models/load`: starts to open a model, and does not wait.
 pub async fn load(
-    _: Manager,
     State(server): State<Arc<Server>>,
-    body: Bytes,
+    Managed(named): Managed<Named>,
 ) -> Result<Json<Value>, ApiError> {
-    server.models.shelf()?;
-    let name = parse::<Named>(&body)?.model.ok_or_else(|| ApiError::field("model", "given"))?;
+    let name = named.required()?;
     let (name, entry) = server.models.resolve(Some(&name), &[])?;
     server.models.load(&name, entry);
     Ok(Json(json!({ "success": true })))
@@ -71,12 +60,10 @@ pub async fn load(
 
 /// Answers `POST /models/unload`: closes a model once no request uses it, and does not wait.
 pub async fn unload(
-    _: Manager,
     State(server): State<Arc<Server>>,
-    body: Bytes,
+    Managed(named): Managed<Named>,
 ) -> Result<Json<Value>, ApiError> {
-    server.models.shelf()?;
-    let name = parse::<Named>(&body)?.model.ok_or_else(|| ApiError::field("model", "given"))?;
+    let name = named.required()?;
     let (name, _) = server.models.resolve(Some(&name), &[])?;
     match server.models.unload(&name) {
         true => Ok(Json(json!({ "success": true }))),
