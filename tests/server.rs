@@ -20,6 +20,7 @@ mod metrics;
 mod open;
 mod other_interfaces;
 mod page;
+mod pulls;
 mod reasoning;
 mod requests;
 mod rerank;

@@ -1,14 +1,15 @@
-//! Downloads of models that requests start. Each runs once, however many clients follow it.
+//! Downloads of models that requests start. Each runs once, however many clients follow it, and ends
+//! when the last of them leaves.
 
 use std::{
     collections::BTreeMap,
     env,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
 };
 
-use rope_cpu::hub::{Event, Hub, Options, Wanted};
+use rope_cpu::hub::{Error, Event, Hub, Options, Wanted};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -20,7 +21,10 @@ const PULLS_MAX: usize = 2;
 
 /// The downloads in progress, by the name of the model.
 #[derive(Default)]
-pub struct Pulls(Mutex<BTreeMap<String, watch::Receiver<Progress>>>);
+pub struct Pulls(Mutex<BTreeMap<String, Arc<Following>>>);
+
+/// The progress of a download. Its receivers are the clients that follow the download.
+type Following = watch::Sender<Progress>;
 
 /// How far a download is.
 #[derive(Clone, Debug, Default)]
@@ -36,7 +40,8 @@ pub struct Progress {
 }
 
 impl Models {
-    /// Downloads a model from the hub, or joins its download.
+    /// Downloads a model from the hub, or joins its download, which ends when all receivers of its
+    /// progress are dropped.
     ///
     /// # Errors
     /// If too many downloads run, or a thread cannot be started.
@@ -45,9 +50,9 @@ impl Models {
         wanted: Wanted,
         name: &str,
     ) -> Result<watch::Receiver<Progress>, ApiError> {
-        let mut pulls = self.pulls.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(progress) = pulls.get(name) {
-            return Ok(progress.clone());
+        let mut pulls = self.pulls.lock();
+        if let Some(following) = pulls.get(name) {
+            return Ok(following.subscribe());
         }
         if pulls.len() >= PULLS_MAX {
             let names = pulls.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -55,32 +60,61 @@ impl Models {
                 "{PULLS_MAX} downloads run already: try again once one of {names} is complete"
             )));
         }
-        let (sender, progress) = watch::channel(Progress::default());
+        let (following, progress) = watch::channel(Progress::default());
+        let following = Arc::new(following);
+        pulls.insert(name.into(), following.clone());
         let (models, key) = (self.clone(), name.to_string());
         let download = move || {
-            info!(target: "models", model = key, "downloading");
-            let end = catch_unwind(AssertUnwindSafe(|| fetch(&wanted, &sender)));
-            let end = end.unwrap_or_else(|_| Err("a bug, please report it".into()));
-            if let Err(message) = &end {
-                warn!(target: "models", model = key, message, "cannot be downloaded");
-            }
-            // Before its end is known, so that the next list has the model.
-            models.refresh();
-            models.pulls.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
-            sender.send_modify(|progress| progress.end = Some(end));
+            let end = models.download(&wanted, &key, &following);
+            following.send_modify(|progress| progress.end = Some(end));
         };
-        thread::Builder::new().name("pull".into()).spawn(download).map_err(ApiError::internal)?;
-        pulls.insert(name.into(), progress.clone());
+        let started = thread::Builder::new().name("pull".into()).spawn(download);
+        if let Err(error) = started {
+            pulls.remove(name);
+            return Err(ApiError::internal(error));
+        }
         Ok(progress)
+    }
+
+    /// Downloads a model until its end, or until no client follows.
+    fn download(
+        &self,
+        wanted: &Wanted,
+        name: &str,
+        following: &Arc<Following>,
+    ) -> Result<(), String> {
+        loop {
+            info!(target: "models", model = name, "downloading");
+            let end = catch_unwind(AssertUnwindSafe(|| fetch(wanted, following)));
+            // Before the end is known, so that the next list has the model.
+            self.refresh();
+            let mut pulls = self.pulls.lock();
+            let end = match end {
+                // A client that came meanwhile follows the same download.
+                Ok(Err(Error::Cancelled { .. })) if following.receiver_count() > 0 => continue,
+                Ok(Err(error)) => Err(error.to_string()),
+                Ok(Ok(())) => Ok(()),
+                Err(_) => Err("a bug, please report it".into()),
+            };
+            pulls.remove(name);
+            if let Err(message) = &end {
+                warn!(target: "models", model = name, message, "cannot be downloaded");
+            }
+            return end;
+        }
     }
 }
 
-/// Downloads a model, and reports its progress.
-fn fetch(wanted: &Wanted, progress: &watch::Sender<Progress>) -> Result<(), String> {
-    let options = Options::from_variables(|name| env::var(name).ok()).map_err(|e| e.to_string())?;
-    let hub = Hub::new(options).map_err(|e| e.to_string())?;
+impl Pulls {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Following>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Downloads a model while clients follow, and reports its progress to them.
+fn fetch(wanted: &Wanted, following: &Arc<Following>) -> Result<(), Error> {
     let show = &mut |event: Event<'_>| {
-        progress.send_modify(|progress| match event {
+        following.send_modify(|progress| match event {
             Event::Started { file, done, bytes, .. } => {
                 *progress = Progress { file: file.into(), total: bytes, done, end: None };
             }
@@ -88,5 +122,7 @@ fn fetch(wanted: &Wanted, progress: &watch::Sender<Progress>) -> Result<(), Stri
             _ => {}
         });
     };
-    hub.model(wanted, show).map(drop).map_err(|e| e.to_string())
+    let left = following.clone();
+    let hub = Hub::new(Options::from_variables(|name| env::var(name).ok())?)?;
+    hub.cancelled_by(move || left.is_closed()).model(wanted, show).map(drop)
 }

@@ -40,7 +40,8 @@ crate::object! {
     }
 }
 
-/// Answers `POST /api/pull`: downloads a model from the hub. A client that leaves does not stop it.
+/// Answers `POST /api/pull`: downloads a model from the hub. The download ends when all of its clients
+/// have left.
 pub async fn pull(
     State(server): State<Arc<Server>>,
     Managed(pull): Managed<Pull>,
