@@ -7,12 +7,12 @@ use std::{
 };
 
 use super::{
-    args::ServeArgs as Args, error::Error, extension::Extension, flags, load, note, resources,
-    sampling, warn,
+    args::ServeArgs as Args, error::Error, escapes::unescaped, extension::Extension, flags, load,
+    note, resources, sampling, warn,
 };
 use crate::server::{
-    App, Compiling, Longer, Memory, Opened, Options, Server, Unopened, Wanted, remove_incomplete,
-    scales_of,
+    App, Compiling, Longer, Memory, Opened, Options, Requests, Server, Unopened, Wanted,
+    remove_incomplete, scales_of,
 };
 use rope_cpu::{
     batch::Turns,
@@ -137,11 +137,27 @@ fn settings(args: &Args) -> Result<opening::Settings, Error> {
     })
 }
 
+/// Returns the options of requests, with the escapes in their texts replaced.
+fn requests(args: &Args) -> Result<Requests, Error> {
+    let mut requests = args.requests.clone();
+    if let Some(text) = &mut requests.system_prompt {
+        *text = unescaped("--system-prompt", text, false)?;
+    }
+    for text in &mut requests.reverse_prompt {
+        *text = unescaped("--reverse-prompt", text, false)?;
+        if text.is_empty() {
+            return Err(Error::usage("--reverse-prompt is empty: give a text"));
+        }
+    }
+    Ok(requests)
+}
+
 /// A model that suits the options of the server, before its plan.
 struct Ready {
     model: Model,
     pooling: Pooling,
     sampling: rope_cpu::sample::Settings,
+    requests: Requests,
 }
 
 impl Ready {
@@ -159,7 +175,7 @@ impl Ready {
             model.metadata(),
             tokenizer,
         )?;
-        Ok(Ready { pooling, sampling, model })
+        Ok(Ready { pooling, sampling, model, requests: requests(args)? })
     }
 
     /// Starts the scheduler of a planned run.
@@ -170,7 +186,7 @@ impl Ready {
         plan: Plan,
         shared: &Shared,
     ) -> Result<Opened, Error> {
-        let Ready { model, pooling, sampling } = self;
+        let Ready { model, pooling, sampling, requests } = self;
         let slots = args.requests.slots();
         resources::show(&plan);
         sampling::print_notes(&args.sampling, model.metadata(), &sampling, false);
@@ -216,11 +232,7 @@ impl Ready {
         let file = model.path().file_name().map(|name| name.to_string_lossy().into_owned());
         let app = App {
             // A preset may change them.
-            options: Options {
-                listen: args.listen.clone(),
-                requests: args.requests.clone(),
-                ..shared.options.clone()
-            },
+            options: Options { listen: args.listen.clone(), requests, ..shared.options.clone() },
             template_source: template_source(&model),
             template,
             vocabulary: OnceLock::new(),
