@@ -15,12 +15,15 @@
 //! in its message.
 
 mod ini;
+mod ollama;
 mod toml;
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
+
+pub use ollama::{OfOllama, option as option_of_ollama};
 
 use super::{Entry, Error};
 
@@ -56,7 +59,7 @@ pub struct Choice {
     /// Its value, or several values of an option that can be repeated. Switches are `true` or
     /// `false`.
     pub values: Vec<String>,
-    /// The line, from 1.
+    /// The line, from 1; 0 for an option that is not in a file of presets.
     pub line: usize,
 }
 
