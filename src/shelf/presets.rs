@@ -23,7 +23,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub use ollama::{OfOllama, option as option_of_ollama};
+pub use ollama::{OfOllama, option as option_of_ollama, parameter as parameter_of_ollama};
 
 use super::{Entry, Error};
 
@@ -150,6 +150,11 @@ impl Presets {
         self.list.iter().find(|preset| preset.name == name)
     }
 
+    /// Returns whether an option is one of every preset.
+    pub(super) fn is_global(&self, choice: &Choice) -> bool {
+        self.global.contains(choice)
+    }
+
     /// Follows a preset to a model. Returns the model that `model` finds, and the presets on the
     /// way, the first one first.
     pub(super) fn resolve(
@@ -186,6 +191,17 @@ impl Presets {
                 document.insert(name, toml::section(model, choices));
                 Ok(())
             }
+        })
+    }
+
+    /// Writes a preset to its file, in place of one with this name.
+    ///
+    /// # Errors
+    /// If the file is an `.ini` file or cannot be written.
+    pub(super) fn replace(preset: &Preset) -> Result<(), Error> {
+        edit(&preset.path, |document| {
+            document.insert(&preset.name, toml::section(&preset.model, &preset.choices));
+            Ok(())
         })
     }
 
@@ -241,14 +257,19 @@ fn edit(
         Error::Preset { path: path.into(), line, reason }
     })?;
     change(&mut document)?;
+    let document = document.to_string();
     let failed = |source| Error::Write { path: path.into(), source };
+    if document.len() as u64 > BYTES_MAX {
+        let reason = format!("presets have more than {BYTES_MAX} bytes: shorten them");
+        return Err(failed(io::Error::new(io::ErrorKind::InvalidData, reason)));
+    }
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(failed)?;
     }
     // A link stays a link.
     let target = path.canonicalize().unwrap_or_else(|_| path.into());
     let new = target.with_extension(format!("{}.tmp", std::process::id()));
-    let written = fs::write(&new, document.to_string()).and_then(|()| fs::rename(&new, &target));
+    let written = fs::write(&new, document).and_then(|()| fs::rename(&new, &target));
     written.map_err(|error| {
         let _ = fs::remove_file(&new);
         failed(error)

@@ -9,7 +9,7 @@ use axum::{
     http::header::CONTENT_TYPE,
     response::{IntoResponse, Response},
 };
-use rope_cpu::hub::Wanted;
+use rope_cpu::{hub::Wanted, shelf::presets::OfOllama};
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
@@ -18,7 +18,7 @@ use crate::server::{
     error::ApiError,
     manage::{Managed, Named},
     models::{Progress, Status},
-    read::Failure,
+    read::{Failure, Treatment},
     state::Server,
     work,
 };
@@ -154,7 +154,9 @@ pub async fn copy(
 ) -> Result<Json<Value>, ApiError> {
     let source = source.ok_or_else(|| ApiError::field("source", "given"))?;
     let destination = destination.ok_or_else(|| ApiError::field("destination", "given"))?;
-    name_model(&server, &source, &destination)?;
+    let copied = server.models.shelf()?.copy(&source, &destination);
+    server.models.refresh();
+    copied.map_err(ApiError::invalid)?;
     Ok(Json(json!({ "status": "success" })))
 }
 
@@ -163,39 +165,54 @@ crate::object! {
     pub struct Create {
         /// The name of a model.
         from: Option<String>,
-        /// Options, which are refused: presets have them.
+        /// Its options, such as `{"temperature": 0.2}`, under ollama's names.
         parameters: Option<Map<String, Value>>,
-        /// A system message, which is refused.
+        /// Whether the answer comes in lines; true by default.
+        stream: Option<bool>,
+        /// The system message of conversations that have none.
         system: Option<String>,
-        /// A chat template, which is refused.
-        template: Option<String>,
         ..named: Named,
     }
+    others {
+        "adapters": Treatment::Refused("give a preset the option lora", &[]),
+        "files": Treatment::Refused("give \"from\", the name of a model", &[]),
+        "license": Treatment::Ignored("the license is in the model file"),
+        "messages": Treatment::Refused("send them with each request", &[]),
+        "modelfile": Treatment::Refused("use rope-cpu import", &[]),
+        "path": Treatment::Refused("use rope-cpu import", &[]),
+        "quantization": Treatment::Refused("use rope-cpu quantize", &[]),
+        "quantize": Treatment::Refused("use rope-cpu quantize", &[]),
+        "template": Treatment::Refused("the template in the model file is used", &[]),
+    }
 }
 
-/// Answers `POST /api/create`: gives a model another name. Options belong into the file of presets.
+/// Answers `POST /api/create`: makes a preset of a model.
 pub async fn create(
     State(server): State<Arc<Server>>,
-    Managed(Create { from, parameters, system, template, named }): Managed<Create>,
-) -> Result<Json<Value>, ApiError> {
-    let given = [
-        ("parameters", parameters.is_some_and(|parameters| !parameters.is_empty())),
-        ("system", system.is_some_and(|system| !system.is_empty())),
-        ("template", template.is_some_and(|template| !template.is_empty())),
-    ];
-    if let Some((field, _)) = given.into_iter().find(|(_, given)| *given) {
-        return Err(ApiError::unsupported(format_args!(
-            "\"{field}\" is not supported here: write a preset, or import a Modelfile with rope-cpu import"
-        )));
-    }
+    Managed(Create { from, parameters, stream, system, named }): Managed<Create>,
+) -> Result<Response, ApiError> {
     let from = from.ok_or_else(|| ApiError::field("from", "the name of a model"))?;
     let name = named.required()?;
-    name_model(&server, &from, &name)?;
-    Ok(Json(json!({ "status": "success" })))
-}
-
-fn name_model(server: &Server, from: &str, to: &str) -> Result<(), ApiError> {
-    let copied = server.models.shelf()?.copy(from, to);
+    let parameters = Value::from(parameters.unwrap_or_default()).to_string();
+    let wrong = |reason: String| Failure::of("parameters", reason);
+    let mut options = OfOllama::parameters(&parameters).map_err(wrong)?;
+    if !options.unknown.is_empty() {
+        let reason = format!("no option has the effect of {}", options.unknown.join(", "));
+        return Err(wrong(reason).into());
+    }
+    options.add_system(&system.unwrap_or_default());
+    let shelf = server.models.shelf()?;
+    let draft = shelf.draft(&from, &name, options.choices).map_err(ApiError::invalid)?;
+    (server.check)(&draft).map_err(ApiError::invalid)?;
+    shelf.write(&draft).map_err(ApiError::invalid)?;
     server.models.refresh();
-    copied.map(drop).map_err(ApiError::invalid)
+    // If it is open, with earlier options.
+    server.models.unload(&name);
+    if stream == Some(false) {
+        return Ok(Json(json!({ "status": "success" })).into_response());
+    }
+    let layer = draft.digest.map(|digest| format!("using existing layer sha256:{digest}"));
+    let steps = layer.into_iter().chain(["writing manifest".into(), "success".into()]);
+    let lines: String = steps.map(|status| format!("{}\n", json!({ "status": status }))).collect();
+    Ok(([(CONTENT_TYPE, "application/x-ndjson")], lines).into_response())
 }

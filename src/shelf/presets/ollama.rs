@@ -110,6 +110,11 @@ pub fn option(parameter: &str) -> Option<&'static str> {
     OPTIONS.iter().find(|(name, _)| *name == parameter).map(|(_, option)| *option)
 }
 
+/// Returns the parameter of ollama that sets an option.
+pub fn parameter(option: &str) -> Option<&'static str> {
+    OPTIONS.iter().find(|(_, name)| *name == option).map(|(parameter, _)| *parameter)
+}
+
 /// Returns an option that is in no file. Texts are literal: a backslash starts no escape.
 fn choice(key: &str, values: Vec<String>) -> Choice {
     let literal = ["system-prompt", STOP].contains(&key);
