@@ -287,3 +287,61 @@ fn template_source(model: &Model) -> String {
     let source = model.metadata().string("tokenizer.chat_template").ok().flatten();
     source.unwrap_or_default().to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, sync::atomic::Ordering::Relaxed, thread};
+
+    use clap::FromArgMatches;
+
+    use super::*;
+    use crate::cli::{CommandLine, Subcommands, definition, names};
+
+    /// Returns the options of a command line of `serve`.
+    fn serve_args(options: &[&str]) -> Args {
+        let argv = [&["rope-cpu", "serve"], options].concat();
+        let matches = names::for_clap(definition()).try_get_matches_from(argv).unwrap();
+        match CommandLine::from_arg_matches(&matches).unwrap().command {
+            Some(Subcommands::Serve(args)) => *args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_model_is_opened_again_after_its_scheduler_panicked() {
+        let folder = tempfile::tempdir().unwrap();
+        let model = rope_cpu_testing::reader::tiny_reader(7, true);
+        fs::copy(model.path(), folder.path().join("a-tiny-model.gguf")).unwrap();
+        let models_dir = format!("--models-dir={}", folder.path().display());
+        let args = serve_args(&["--ctx=256", "--parallel=1", "--threads=1", &models_dir]);
+        let server = Server::new(args.options().unwrap(), args.shelf().unwrap(), |_| Ok(()));
+        let server = server.unwrap();
+        let (models, shared, of_loader) = (&server.models, Shared::of(&server), args.clone());
+        let opens = move |wanted: &Wanted<'_>| open_wanted(&of_loader, wanted, &shared);
+        models.start(Box::new(opens)).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let lease = || {
+            let (name, entry) = models.resolve(Some("a-tiny-model"), &[]).unwrap();
+            let mut waiting = models.wait(&name, entry, None).unwrap();
+            runtime.block_on(waiting.lease()).unwrap()
+        };
+        let status = || models.listed("a-tiny-model", &[]).unwrap().status.name();
+
+        let first = lease();
+        assert_eq!(status(), "loaded");
+        first.app.scheduler.act(|_| panic!("a test")).unwrap();
+        while !first.app.scheduler.status().ended.load(Relaxed) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // Though its request is not complete.
+        assert_eq!(status(), "unloaded");
+        let second = lease();
+        assert!(!Arc::ptr_eq(&first.app, &second.app));
+        drop(first);
+        assert_eq!(status(), "loaded");
+        second.app.scheduler.act(|_| ()).unwrap();
+        assert!(models.alive());
+        drop(second);
+        models.stop(None);
+    }
+}

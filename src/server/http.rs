@@ -82,11 +82,11 @@ async fn health(State(server): State<Arc<Server>>) -> Result<Json<Value>, ApiErr
     Ok(Json(json!({ "status": "ok" })))
 }
 
-/// Answers `/livez`. It fails if the scheduler has stopped. Restart the process then.
+/// Answers `/livez`. It fails if no model can be opened any more. Restart the process then.
 async fn alive(State(server): State<Arc<Server>>) -> Result<Json<Value>, ApiError> {
-    match server.models.apps().iter().any(|app| app.scheduler.status().ended.load(Relaxed)) {
-        true => Err(ApiError::unavailable("the scheduler has ended")),
-        false => Ok(Json(json!({ "status": "ok" }))),
+    match server.models.alive() {
+        true => Ok(Json(json!({ "status": "ok" }))),
+        false => Err(ApiError::unavailable("the thread that opens models has ended")),
     }
 }
 

@@ -13,7 +13,8 @@ mod pulls;
 mod state;
 
 use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -60,6 +61,8 @@ pub struct Models {
     /// Wakes requests that wait for a model.
     changes: watch::Sender<()>,
     pulls: Pulls,
+    /// The thread that opens and closes models, once it is started.
+    loader: OnceLock<JoinHandle<()>>,
 }
 
 /// A model in a list.
@@ -94,6 +97,7 @@ impl Models {
             work: Condvar::new(),
             changes: watch::Sender::new(()),
             pulls: Pulls::default(),
+            loader: OnceLock::new(),
         }
     }
 
@@ -119,6 +123,11 @@ impl Models {
     /// Returns whether answers are waiting or being generated.
     pub fn busy(&self) -> bool {
         self.lock().opened().any(|opened| opened.app.scheduler.status().busy())
+    }
+
+    /// Returns whether models can still be opened and closed.
+    pub fn alive(&self) -> bool {
+        self.lock().stopping || self.loader.get().is_none_or(|loader| !loader.is_finished())
     }
 
     /// Checks that requests can be answered.
@@ -158,8 +167,11 @@ impl Models {
             })?,
         };
         let state = self.lock();
-        match state.models.get(&name).map(|model| &model.phase) {
-            Some(Phase::Loaded(opened)) => Ok(opened.app.clone()),
+        let model = state.models.get(&name);
+        if let Some(opened) = model.and_then(Model::opened) {
+            return Ok(opened.app.clone());
+        }
+        match model.map(|model| &model.phase) {
             Some(Phase::Starting | Phase::Loading) => Err(ApiError::unavailable("Loading model")),
             _ if name == ONLY => {
                 Err(ApiError::unavailable("the model sleeps until the next request for an answer"))
@@ -196,7 +208,7 @@ impl Models {
     pub fn load(&self, name: &str, entry: Option<Entry>) {
         let mut state = self.lock();
         let model = state.model(name, entry, self.options.keep_alive);
-        model.wanted = !matches!(model.phase, Phase::Loaded(_));
+        model.wanted = model.opened().is_none();
         state.enqueue(name);
         self.changed(state);
     }

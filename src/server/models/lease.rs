@@ -97,11 +97,10 @@ impl Waiting {
             return Some(Err(ApiError::unavailable("the server is stopping")));
         }
         let model = state.models.get_mut(&self.name)?;
-        let app = match &model.phase {
-            Phase::Loaded(opened) => opened.app.clone(),
-            Phase::Failed(error) => return Some(Err(error.clone())),
-            _ => return None,
-        };
+        if let Phase::Failed(error) = &model.phase {
+            return Some(Err(error.clone()));
+        }
+        let app = model.opened()?.app.clone();
         model.leases += 1;
         model.keep_alive = self.keep_alive.unwrap_or(model.keep_alive);
         Some(Ok(Lease { models: self.models.clone(), name: self.name.clone(), app }))

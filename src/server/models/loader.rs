@@ -48,7 +48,10 @@ impl Models {
     /// If the system cannot start a thread.
     pub fn start(self: &Arc<Self>, open: Box<Open>) -> io::Result<()> {
         let models = self.clone();
-        thread::Builder::new().name("models".into()).spawn(move || models.run(&open))?;
+        let thread =
+            thread::Builder::new().name("models".into()).spawn(move || models.run(&open))?;
+        // A server starts it once.
+        let _ = self.loader.set(thread);
         Ok(())
     }
 
@@ -130,6 +133,10 @@ impl Models {
     ) -> MutexGuard<'m, State> {
         let opened = state.models.get_mut(name).and_then(|model| {
             model.closes = false;
+            if model.is_broken() {
+                let message = "its scheduler panicked: a bug, please report it";
+                warn!(target: "models", model = name, message, "opens again with the next request");
+            }
             model.take()
         });
         let Some(Opened { app, runtime }) = opened else { return state };

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    sync::atomic::Ordering::Relaxed,
     time::{Duration, Instant},
 };
 
@@ -112,12 +113,17 @@ impl Model {
         }
     }
 
-    /// Returns the model, if it is open.
+    /// Returns the model, if it is open and its scheduler has not panicked.
     pub fn opened(&self) -> Option<&Opened> {
         match &self.phase {
-            Phase::Loaded(opened) => Some(opened),
+            Phase::Loaded(opened) if !has_ended(opened) => Some(opened),
             _ => None,
         }
+    }
+
+    /// Returns whether its scheduler has panicked, so that it must be opened again.
+    pub fn is_broken(&self) -> bool {
+        matches!(&self.phase, Phase::Loaded(opened) if has_ended(opened))
     }
 
     /// Sets the model, which is open now.
@@ -151,6 +157,7 @@ impl Model {
         match self.phase {
             Phase::Unloaded | Phase::Failed(_) | Phase::Closing => Status::Unloaded,
             Phase::Starting | Phase::Waiting | Phase::Loading => Status::Loading,
+            Phase::Loaded(_) if self.is_broken() => Status::Unloaded,
             Phase::Loaded(_) => Status::Loaded,
             Phase::Sleeping => Status::Sleeping,
         }
@@ -180,6 +187,10 @@ impl Model {
             .sleep_idle_seconds
             .is_some_and(|time| self.keep_alive.time().is_none_or(|keep| time <= keep))
     }
+}
+
+fn has_ended(opened: &Opened) -> bool {
+    opened.app.scheduler.status().ended.load(Relaxed)
 }
 
 impl State {
@@ -227,6 +238,9 @@ impl State {
     /// Returns what to do next.
     pub fn next(&mut self, options: &Shelved) -> Next {
         self.drop_abandoned();
+        if let Some((name, _)) = self.models.iter().find(|(_, model)| model.is_broken()) {
+            return Next::Close { name: name.clone(), sleeps: false };
+        }
         let now = Instant::now();
         let expired = |model: &Model| model.expires(options).is_some_and(|end| end <= now);
         let mut idle = self.models.iter().filter(|(_, model)| model.is_idle());
