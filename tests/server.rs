@@ -4,6 +4,7 @@
 mod access;
 mod adapters;
 mod calls;
+mod create;
 mod disk;
 mod echoes;
 mod faults;

@@ -208,7 +208,7 @@ impl Models {
     pub fn load(&self, name: &str, entry: Option<Entry>) {
         let mut state = self.lock();
         let model = state.model(name, entry, self.options.keep_alive);
-        model.wanted = model.opened().is_none();
+        model.wanted = model.closes || model.opened().is_none();
         state.enqueue(name);
         self.changed(state);
     }

@@ -145,9 +145,10 @@ impl Model {
         }
     }
 
-    /// Returns whether it can be closed: it is open, and no request uses it or waits for it.
+    /// Returns whether it can be closed: it is open, and no request uses it or waits for it. Requests
+    /// that wait for a model to be closed and opened again do not count.
     fn is_idle(&self) -> bool {
-        let unused = self.leases == 0 && self.waiting == 0;
+        let unused = self.leases == 0 && (self.waiting == 0 || self.closes);
         // A client that closed its connection has no lease, and its answer ends after the step.
         unused && self.opened().is_some_and(|opened| !opened.app.scheduler.status().busy())
     }
