@@ -61,6 +61,7 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/livez", get(alive))
         .route("/readyz", get(ready))
         .merge(of_a_model)
+        .merge(native::model_routes())
         .merge(openai::model_routes())
         .merge(ollama::model_routes())
         .merge(page::routes())

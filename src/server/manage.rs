@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use axum::{
-    extract::{FromRequest, Request},
+    extract::{FromRequest, FromRequestParts, Request},
     http::{HeaderMap, HeaderName, HeaderValue, header, request::Parts},
 };
 use subtle::ConstantTimeEq;
@@ -33,17 +33,27 @@ const FORWARDED: [HeaderName; 3] = [
 #[derive(Clone, Copy, Debug)]
 pub struct Right(pub bool);
 
-/// Extractor of the body of a request that changes models. It refuses requests without the right, and
-/// those to a server of one model.
+/// Extractor that refuses requests without the right, and those to a server of one model.
+pub struct Manager;
+
+impl FromRequestParts<Arc<Server>> for Manager {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, server: &Arc<Server>) -> Result<Self, ApiError> {
+        check(parts)?;
+        server.models.shelf().map(|_| Manager)
+    }
+}
+
+/// Extractor of the body of a request that changes models: see [`Manager`].
 pub struct Managed<T>(pub T);
 
 impl<T: Read> FromRequest<Arc<Server>> for Managed<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, server: &Arc<Server>) -> Result<Self, ApiError> {
-        let (parts, body) = request.into_parts();
-        check(&parts)?;
-        server.models.shelf()?;
+        let (mut parts, body) = request.into_parts();
+        Manager::from_request_parts(&mut parts, server).await?;
         let Parsed(fields) = Parsed::from_request(Request::from_parts(parts, body), server).await?;
         Ok(Managed(fields))
     }

@@ -6,10 +6,12 @@
 
 mod catalog;
 mod choose;
+mod events;
 mod keep_alive;
 mod lease;
 mod loader;
 mod pulls;
+mod remove;
 mod state;
 
 use std::{
@@ -19,9 +21,11 @@ use std::{
 };
 
 use rope_cpu::shelf::{Entry, Shelf};
+use serde_json::Value;
 use tokio::{sync::watch, task::spawn_blocking};
 
 pub use choose::{Loaded, choose};
+pub use events::ALL as EVENT_OF_ALL;
 pub use keep_alive::KeepAlive;
 pub use lease::{Lease, Waiting};
 pub use loader::{Unopened, Wanted};
@@ -30,6 +34,7 @@ pub use state::Status;
 
 use self::{
     catalog::Catalog,
+    events::Events,
     pulls::Pulls,
     state::{Model, Phase, State},
 };
@@ -61,6 +66,7 @@ pub struct Models {
     /// Wakes requests that wait for a model.
     changes: watch::Sender<()>,
     pulls: Pulls,
+    events: Events,
     /// The thread that opens and closes models, once it is started.
     loader: OnceLock<JoinHandle<()>>,
 }
@@ -97,6 +103,7 @@ impl Models {
             work: Condvar::new(),
             changes: watch::Sender::new(()),
             pulls: Pulls::default(),
+            events: Events::default(),
             loader: OnceLock::new(),
         }
     }
@@ -284,6 +291,7 @@ impl Models {
     /// Reads the shelf again, for a list after a change.
     pub fn refresh(&self) {
         self.catalog.iter().for_each(Catalog::refresh);
+        self.tell("models_reload", EVENT_OF_ALL, Value::Null);
     }
 
     /// Returns the shelf.
@@ -304,6 +312,7 @@ impl Models {
         let mut state = self.lock();
         state.stopping = true;
         self.changed(state);
+        self.end_events();
     }
 
     /// Closes all models. Conversations that are not on disk by `saved_by` are lost.
@@ -331,8 +340,9 @@ impl Models {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the loader and the requests after a change.
-    fn changed(&self, state: MutexGuard<'_, State>) {
+    /// Wakes the loader, the requests and the clients that watch, after a change.
+    fn changed(&self, mut state: MutexGuard<'_, State>) {
+        self.tell_changes(&mut state);
         drop(state);
         self.work.notify_all();
         self.changes.send_replace(());

@@ -436,6 +436,7 @@ fn managing_models_is_a_separate_right() {
     let paths = [
         ("/models/load", "model"),
         ("/models/unload", "model"),
+        ("/models", "model"),
         ("/api/pull", "model"),
         ("/api/copy", "source"),
         ("/api/create", "model"),

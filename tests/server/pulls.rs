@@ -71,6 +71,16 @@ impl Setup {
         Following(BufReader::new(body).lines())
     }
 
+    /// Returns the events of `/models/sse`.
+    fn watch(&self) -> impl Iterator<Item = Value> + use<> {
+        let answer = self.server.open("GET", "/models/sse", &[], "");
+        assert_eq!(answer.headers()["content-type"], "text/event-stream");
+        let lines = BufReader::new(answer.into_body().into_reader()).lines();
+        lines.map_while(Result::ok).filter_map(|line| {
+            rope_cpu::json::parse(line.strip_prefix("data: ")?).map(Some).unwrap()
+        })
+    }
+
     /// Waits until no download runs.
     fn wait_until_ended(&self) {
         self.server.wait_until(|server| {
@@ -93,7 +103,7 @@ fn read_until(following: &mut Following, done: u64) {
 #[test]
 fn a_download_ends_when_its_last_client_leaves_and_resumes() {
     let setup = setup();
-    setup.hub.state().pace = Some(Duration::from_millis(40));
+    setup.hub.state().pace = Some(Duration::from_millis(100));
     let [mut first, mut second] = [setup.follow(), setup.follow()];
     read_until(&mut first, 1 << 20);
     drop(first);
@@ -121,7 +131,7 @@ fn a_download_ends_when_its_last_client_leaves_and_resumes() {
 #[test]
 fn a_client_that_comes_back_continues_its_download() {
     let setup = setup();
-    setup.hub.state().pace = Some(Duration::from_millis(20));
+    setup.hub.state().pace = Some(Duration::from_millis(60));
     for _ in 0..5 {
         let mut left = setup.follow();
         read_until(&mut left, 1);
@@ -135,7 +145,7 @@ fn a_client_that_comes_back_continues_its_download() {
 #[test]
 fn a_client_that_waits_without_a_stream_cancels_too() {
     let setup = setup();
-    setup.hub.state().pace = Some(Duration::from_millis(40));
+    setup.hub.state().pace = Some(Duration::from_millis(100));
     let address = setup.server.address().to_string();
     let body = json!({ "model": REPO, "stream": false }).to_string();
     let mut client = std::net::TcpStream::connect(&address).unwrap();
@@ -163,4 +173,51 @@ fn a_wrong_download_says_why() {
     assert!(status == 500 && message.contains("answers 404"), "{message}");
     let (status, message) = error(post(json!({ "model": REPO, "insecure": true })));
     assert!(status == 400 && message.contains("insecure"), "{message}");
+}
+
+#[test]
+fn downloads_of_the_router_go_on_without_clients_and_are_watched() {
+    let setup = setup();
+    let mut events = setup.watch();
+    let download = || setup.server.post("/models", json!({ "model": NAME }));
+    assert_eq!(download().json()["success"], true);
+    let progress = events.find(|event| event["event"] == "download_progress").unwrap();
+    assert_eq!(progress["model"], NAME);
+    let finished = events.find(|event| event["event"] == "download_finished").unwrap();
+    assert_eq!(finished, json!({ "model": NAME, "event": "download_finished" }));
+    assert_eq!(setup.server.get("/models").json()["data"][0]["id"], NAME);
+    download().refused(400, &["exists already"]);
+
+    let remove = || setup.server.send("DELETE", &format!("/models?model={NAME}"), &[], "");
+    assert_eq!(remove().json()["success"], true);
+    events.find(|event| event["event"] == "model_remove").unwrap();
+    assert_eq!(setup.server.get("/models").json()["data"], json!([]));
+    remove().refused(404, &["no model is named"]);
+    setup.server.send("DELETE", "/models", &[], "").refused(400, &["\"model\": must be given"]);
+
+    // A removal or an unloading ends a download.
+    setup.hub.state().pace = Some(Duration::from_millis(100));
+    for ends in ["remove", "unload"] {
+        assert_eq!(download().json()["success"], true);
+        events.find(|event| event["event"] == "download_progress").unwrap();
+        let ended = match ends {
+            "remove" => remove(),
+            _ => setup.server.post("/models/unload", json!({ "model": NAME })),
+        };
+        assert_eq!(ended.json()["success"], true);
+        let failed = events.find(|event| event["event"] == "download_failed").unwrap();
+        assert!(failed["data"]["message"].as_str().unwrap().contains("was cancelled"), "{failed}");
+    }
+    assert!(!setup.blob().exists());
+}
+
+#[test]
+fn events_end_when_the_server_stops() {
+    let mut setup = setup();
+    let events = setup.watch();
+    let began = std::time::Instant::now();
+    setup.server.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(setup.server.exit_code(), Some(0), "{}", setup.server.stderr());
+    assert_eq!(events.count(), 0);
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }

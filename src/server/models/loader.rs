@@ -58,7 +58,9 @@ impl Models {
     fn run(&self, open: &Open) {
         let mut state = self.lock();
         while !state.stopping {
-            state = match state.next(&self.options) {
+            let next = state.next(&self.options);
+            self.tell_changes(&mut state);
+            state = match next {
                 Next::Open(name) => self.open(state, &name, open),
                 Next::Close { name, sleeps } => self.close(state, &name, sleeps),
                 Next::Wait(None) => self.work.wait(state).unwrap_or_else(PoisonError::into_inner),

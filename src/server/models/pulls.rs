@@ -7,21 +7,33 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
+    time::{Duration, Instant},
 };
 
 use rope_cpu::hub::{Error, Event, Hub, Options, Wanted};
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::Models;
-use crate::server::error::ApiError;
+use crate::server::{error::ApiError, read::Failure};
 
 /// Maximum downloads at a time.
 const PULLS_MAX: usize = 2;
 
+/// The shortest time between two events about the progress of a download.
+const TOLD: Duration = Duration::from_millis(100);
+
 /// The downloads in progress, by the name of the model.
 #[derive(Default)]
-pub struct Pulls(Mutex<BTreeMap<String, Arc<Following>>>);
+pub struct Pulls(Mutex<BTreeMap<String, Pull>>);
+
+/// A download in progress.
+struct Pull {
+    following: Arc<Following>,
+    /// Keeps a download that no client waits for.
+    unattended: Option<watch::Receiver<Progress>>,
+}
 
 /// The progress of a download. Its receivers are the clients that follow the download.
 type Following = watch::Sender<Progress>;
@@ -44,15 +56,16 @@ impl Models {
     /// progress are dropped.
     ///
     /// # Errors
-    /// If too many downloads run, or a thread cannot be started.
-    pub fn pull(
-        self: &Arc<Self>,
-        wanted: Wanted,
-        name: &str,
-    ) -> Result<watch::Receiver<Progress>, ApiError> {
+    /// If it is not the name of a repository, too many downloads run, or a thread cannot be started.
+    pub fn pull(self: &Arc<Self>, name: &str) -> Result<watch::Receiver<Progress>, ApiError> {
+        let name = repository(name);
+        let wanted: Wanted = name.parse().map_err(|_| {
+            let expected = "USER/MODEL[:QUANT], a repository of the Hugging Face Hub";
+            Failure::unless_one_of("model", expected, Some(name))
+        })?;
         let mut pulls = self.pulls.lock();
-        if let Some(following) = pulls.get(name) {
-            return Ok(following.subscribe());
+        if let Some(pull) = pulls.get(name) {
+            return Ok(pull.following.subscribe());
         }
         if pulls.len() >= PULLS_MAX {
             let names = pulls.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -62,18 +75,34 @@ impl Models {
         }
         let (following, progress) = watch::channel(Progress::default());
         let following = Arc::new(following);
-        pulls.insert(name.into(), following.clone());
-        let (models, key) = (self.clone(), name.to_string());
+        let (models, key, of_thread) = (self.clone(), name.to_string(), following.clone());
         let download = move || {
-            let end = models.download(&wanted, &key, &following);
-            following.send_modify(|progress| progress.end = Some(end));
+            let end = models.download(&wanted, &key, &of_thread);
+            of_thread.send_modify(|progress| progress.end = Some(end));
         };
-        let started = thread::Builder::new().name("pull".into()).spawn(download);
-        if let Err(error) = started {
-            pulls.remove(name);
-            return Err(ApiError::internal(error));
-        }
+        thread::Builder::new().name("pull".into()).spawn(download).map_err(ApiError::internal)?;
+        // The thread looks for it only at its end, and waits for this lock then.
+        pulls.insert(name.into(), Pull { following, unattended: None });
         Ok(progress)
+    }
+
+    /// Starts a download that goes on without clients.
+    ///
+    /// # Errors
+    /// As for [`Models::pull`].
+    pub fn pull_unattended(self: &Arc<Self>, name: &str) -> Result<(), ApiError> {
+        let progress = self.pull(name)?;
+        if let Some(pull) = self.pulls.lock().get_mut(repository(name)) {
+            pull.unattended = Some(progress);
+        }
+        Ok(())
+    }
+
+    /// Ends a download unless clients follow it. Returns whether it went on without clients.
+    pub fn release(&self, name: &str) -> bool {
+        let mut pulls = self.pulls.lock();
+        let pull = pulls.get_mut(repository(name));
+        pull.is_some_and(|pull| pull.unattended.take().is_some())
     }
 
     /// Downloads a model until its end, or until no client follows.
@@ -85,44 +114,62 @@ impl Models {
     ) -> Result<(), String> {
         loop {
             info!(target: "models", model = name, "downloading");
-            let end = catch_unwind(AssertUnwindSafe(|| fetch(wanted, following)));
+            let show = || self.fetch(wanted, name, following);
+            let end = catch_unwind(AssertUnwindSafe(show));
             // Before the end is known, so that the next list has the model.
             self.refresh();
             let mut pulls = self.pulls.lock();
             let end = match end {
                 // A client that came meanwhile follows the same download.
-                Ok(Err(Error::Cancelled { .. })) if following.receiver_count() > 0 => continue,
+                Ok(Err(Error::Cancelled { .. })) if !following.is_closed() => continue,
                 Ok(Err(error)) => Err(error.to_string()),
                 Ok(Ok(())) => Ok(()),
                 Err(_) => Err("a bug, please report it".into()),
             };
             pulls.remove(name);
-            if let Err(message) = &end {
-                warn!(target: "models", model = name, message, "cannot be downloaded");
+            match &end {
+                Ok(()) => self.tell("download_finished", name, Value::Null),
+                Err(message) => {
+                    warn!(target: "models", model = name, message, "cannot be downloaded");
+                    self.tell("download_failed", name, json!({ "message": message }));
+                }
             }
             return end;
         }
     }
-}
 
-impl Pulls {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Following>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Downloads a model while clients follow, and reports its progress to them.
+    fn fetch(&self, wanted: &Wanted, name: &str, following: &Arc<Following>) -> Result<(), Error> {
+        let mut told: Option<Instant> = None;
+        let show = &mut |event: Event<'_>| {
+            following.send_modify(|progress| match event {
+                Event::Started { file, done, bytes, .. } => {
+                    *progress = Progress { file: file.into(), total: bytes, done, end: None };
+                }
+                Event::Received { done } => progress.done = done,
+                _ => {}
+            });
+            if told.is_none_or(|told| told.elapsed() >= TOLD) {
+                let Progress { file, total, done, .. } = following.borrow().clone();
+                let data = json!({ "progress": { file: { "done": done, "total": total } } });
+                self.tell("download_progress", name, data);
+                told = Some(Instant::now());
+            }
+        };
+        let left = following.clone();
+        let hub = Hub::new(Options::from_variables(|name| env::var(name).ok())?)?;
+        hub.cancelled_by(move || left.is_closed()).model(wanted, show).map(drop)
     }
 }
 
-/// Downloads a model while clients follow, and reports its progress to them.
-fn fetch(wanted: &Wanted, following: &Arc<Following>) -> Result<(), Error> {
-    let show = &mut |event: Event<'_>| {
-        following.send_modify(|progress| match event {
-            Event::Started { file, done, bytes, .. } => {
-                *progress = Progress { file: file.into(), total: bytes, done, end: None };
-            }
-            Event::Received { done } => progress.done = done,
-            _ => {}
-        });
-    };
-    let left = following.clone();
-    let hub = Hub::new(Options::from_variables(|name| env::var(name).ok())?)?;
-    hub.cancelled_by(move || left.is_closed()).model(wanted, show).map(drop)
+/// Returns the name of a repository without the hub's, which ollama's clients give.
+fn repository(name: &str) -> &str {
+    let hubs = ["hf.co/", "huggingface.co/"];
+    hubs.iter().find_map(|hub| name.strip_prefix(hub)).unwrap_or(name)
+}
+
+impl Pulls {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Pull>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

@@ -23,6 +23,8 @@ pub struct State {
     pub queue: VecDeque<String>,
     /// Whether the server stops.
     pub stopping: bool,
+    /// The states that the clients that watch know, without unloaded models.
+    pub told: BTreeMap<String, Status>,
 }
 
 /// A model that has been used.

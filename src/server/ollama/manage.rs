@@ -9,7 +9,7 @@ use axum::{
     http::header::CONTENT_TYPE,
     response::{IntoResponse, Response},
 };
-use rope_cpu::{hub::Wanted, shelf::presets::OfOllama};
+use rope_cpu::shelf::presets::OfOllama;
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
@@ -17,7 +17,7 @@ use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 use crate::server::{
     error::ApiError,
     manage::{Managed, Named},
-    models::{Progress, Status},
+    models::Progress,
     read::{Failure, Treatment},
     state::Server,
     work,
@@ -49,16 +49,7 @@ pub async fn pull(
     if pull.insecure == Some(true) {
         return Err(ApiError::field("insecure", "false"));
     }
-    let name = pull.named.required()?;
-    let name = ["hf.co/", "huggingface.co/"]
-        .iter()
-        .find_map(|hub| name.strip_prefix(hub))
-        .unwrap_or(&name);
-    let wanted: Wanted = name.parse().map_err(|_| {
-        let expected = "USER/MODEL[:QUANT], a repository of the Hugging Face Hub";
-        Failure::unless_one_of("model", expected, Some(name))
-    })?;
-    let mut progress = server.models.pull(wanted, name)?;
+    let mut progress = server.models.pull(&pull.named.required()?)?;
     if !pull.stream.unwrap_or(true) {
         let ended = progress.wait_for(|progress| progress.end.is_some()).await;
         return match ended.ok().and_then(|progress| progress.end.clone()) {
@@ -113,25 +104,7 @@ pub async fn delete(
     State(server): State<Arc<Server>>,
     Managed(named): Managed<Named>,
 ) -> Result<Json<Value>, ApiError> {
-    let (shelf, models) = (server.models.shelf()?, &server.models);
-    let name = named.required()?;
-    let listed = models.listed(&name, &[])?;
-    if listed.name != name {
-        return Err(ApiError::not_found(format_args!(
-            "no model is named {name:?}: give the whole name, such as {:?}",
-            listed.name
-        )));
-    }
-    if listed.status == Status::Loading
-        || listed.app.is_some_and(|app| app.scheduler.status().busy())
-    {
-        return Err(ApiError::unavailable(format_args!(
-            "the model {name:?} is in use: try again later"
-        )));
-    }
-    models.unload(&name);
-    let removed = shelf.remove(&name).map_err(ApiError::invalid)?;
-    models.refresh();
+    let removed = server.models.remove(&named.required()?)?;
     Ok(Json(
         json!({ "removed": removed.name, "bytes": removed.bytes, "shared_with": removed.shared }),
     ))

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use crate::server::{
     app::App,
     error::ApiError,
-    manage::{Managed, Named},
     models::{self, Listed, Status},
     state::Server,
 };
@@ -45,30 +44,6 @@ pub async fn model(
         Ok(entry(&listed, &server, true))
     });
     Ok(Json(found.await?))
-}
-
-/// Answers `POST /models/load`: starts to open a model, and does not wait.
-pub async fn load(
-    State(server): State<Arc<Server>>,
-    Managed(named): Managed<Named>,
-) -> Result<Json<Value>, ApiError> {
-    let name = named.required()?;
-    let (name, entry) = server.models.resolve(Some(&name), &[])?;
-    server.models.load(&name, entry);
-    Ok(Json(json!({ "success": true })))
-}
-
-/// Answers `POST /models/unload`: closes a model once no request uses it, and does not wait.
-pub async fn unload(
-    State(server): State<Arc<Server>>,
-    Managed(named): Managed<Named>,
-) -> Result<Json<Value>, ApiError> {
-    let name = named.required()?;
-    let (name, _) = server.models.resolve(Some(&name), &[])?;
-    match server.models.unload(&name) {
-        true => Ok(Json(json!({ "success": true }))),
-        false => Err(ApiError::invalid(format_args!("the model {name:?} is not loaded"))),
-    }
 }
 
 /// Returns a model in a list.
