@@ -19,6 +19,7 @@ mod many;
 mod memory;
 mod metrics;
 mod open;
+mod open_webui;
 mod other_interfaces;
 mod page;
 mod pulls;

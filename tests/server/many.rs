@@ -32,6 +32,8 @@ fn command(folder: &Path, options: &[&str]) -> Command {
     let mut command = Server::bare(&["serve", "--port", "0"]);
     command.env("HOME", folder).env_remove("XDG_DATA_HOME").env_remove("XDG_CONFIG_HOME");
     command.env_remove("XDG_CACHE_HOME").env_remove("OLLAMA_MODELS");
+    // Nothing listens there.
+    command.env("HF_ENDPOINT", "http://127.0.0.1:9");
     command
         .args(["-c", "16k", "-np", "2", "--chat-template", "chatml", "--models-dir"])
         .arg(folder)

@@ -71,6 +71,9 @@ fn names_are_found_by_case_quant_and_part() {
     // Without a quant, as for a download.
     assert_eq!(stores.found("user/tiny-gguf"), "User/Tiny-GGUF:Q4_K_M");
     assert_eq!(stores.found("UNIQ"), "user/b-GGUF:unique");
+    // As ollama's clients complete a name.
+    stores.model("models/mine.gguf");
+    assert_eq!(stores.found("mine:latest"), "mine");
     let several = stores.found("alike");
     assert!(several.contains("stands for several models"), "{several}");
     assert!(several.contains("user/b-GGUF:alike-1, user/b-GGUF:alike-2"), "{several}");
