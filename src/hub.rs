@@ -22,6 +22,9 @@ use std::{
     fmt::Display,
     fs, io,
     path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
 };
 
 use hf_hub::{
@@ -60,7 +63,14 @@ pub struct Hub {
     cache: Cache,
     token: Option<String>,
     offline: bool,
+    cancelled: Option<Arc<Cancelled>>,
 }
+
+/// Returns whether a download ends.
+type Cancelled = dyn Fn() -> bool + Send + Sync;
+
+/// How often a download that waits asks whether it is cancelled.
+const WAIT_STEP: Duration = Duration::from_millis(100);
 
 /// The options of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,7 +124,40 @@ impl Hub {
             cache: Cache::new(cache),
             token,
             offline,
+            cancelled: None,
         })
+    }
+
+    /// Ends downloads with [`Error::Cancelled`] once `cancelled` returns true. What has arrived stays,
+    /// and the next download of the model resumes from it.
+    ///
+    /// It is asked after each piece of a file, and while a download waits for another program or for
+    /// the next try. If a connection stalls, it is asked when the connection times out.
+    #[must_use]
+    pub fn cancelled_by(self, cancelled: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Hub { cancelled: Some(Arc::new(cancelled)), ..self }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.as_ref().is_some_and(|cancelled| cancelled())
+    }
+
+    /// Waits, unless the download of `what` is cancelled.
+    ///
+    /// # Errors
+    /// If it is cancelled.
+    fn wait(&self, what: impl Fn() -> String, time: Duration) -> Result<(), Error> {
+        let end = Instant::now() + time;
+        loop {
+            if self.is_cancelled() {
+                return Err(Error::Cancelled { what: what() });
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            thread::sleep(left.min(WAIT_STEP));
+        }
     }
 
     /// Returns the path of a model, or of its first part. Downloads the files that are not in the
@@ -123,7 +166,7 @@ impl Hub {
     /// # Errors
     ///
     /// Returns an error if the hub does not have the model, refuses access to it, or sends other
-    /// data.
+    /// data, or if the download is [cancelled](Hub::cancelled_by).
     pub fn model(&self, wanted: &Wanted, on_event: OnEvent) -> Result<PathBuf, Error> {
         if self.offline {
             return self.cached(wanted);
@@ -167,6 +210,7 @@ impl Hub {
             for folder in [blob.parent(), path.parent()].into_iter().flatten() {
                 fs::create_dir_all(folder).map_err(disk(folder))?;
             }
+            self.wait(|| repo.clone(), Duration::ZERO)?;
             let url = at_commit.url(&percent_encoded(name));
             let agent = agent.clone();
             Transfer { hub: self, repo, file, url, agent }.fetch(&blob, on_event)?;

@@ -52,7 +52,7 @@ pub use first::{Suggestion, suggestions};
 pub use options::Options;
 
 use details::Headers;
-use presets::Presets;
+use presets::{Preset, Presets};
 use stores::{Found, Scan};
 
 /// The models on the disk. Each call reads the stores again.
@@ -163,7 +163,14 @@ impl Shelf {
     }
 
     fn entry(&self, name: String, found: Found) -> Entry {
-        let Found { paths, store, digest, modified, bytes, .. } = found;
+        let Found { name: own_name, paths, store, digest, modified, bytes, choices } = found;
+        let of_store = (!choices.is_empty()).then(|| Preset {
+            name: own_name.clone(),
+            model: own_name,
+            choices,
+            path: paths.first().cloned().unwrap_or_default(),
+            line: 0,
+        });
         Entry {
             name,
             path: paths.first().cloned().unwrap_or_default(),
@@ -173,6 +180,7 @@ impl Shelf {
             modified,
             digest,
             presets: Vec::new(),
+            of_store,
             headers: self.headers.clone(),
         }
     }

@@ -10,7 +10,7 @@ mod environment;
 mod eval;
 mod fit;
 mod grammar;
-mod hub;
+pub mod hub;
 mod imatrix;
 mod input;
 mod inspect;

@@ -4,6 +4,7 @@
 mod access;
 mod adapters;
 mod calls;
+mod create;
 mod disk;
 mod echoes;
 mod faults;
@@ -18,8 +19,10 @@ mod many;
 mod memory;
 mod metrics;
 mod open;
+mod open_webui;
 mod other_interfaces;
 mod page;
+mod pulls;
 mod reasoning;
 mod requests;
 mod rerank;

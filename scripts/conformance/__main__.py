@@ -14,6 +14,13 @@ WORK = ROOT / "target/conformance"
 # A copy, as the tests write files beside their own.
 SOURCE = WORK / "llama.cpp"
 MODEL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+# What the tests of the router have in the cache, and what they download. All are MODEL.
+ROUTER_CACHE = {
+    "ggml-org/tinygemma3-GGUF": "tinygemma3-Q8_0.gguf",
+    "ggml-org/test-model-stories260K": "stories260K-F32.gguf",
+    "ggml-org/test-model-stories260K-infill": "stories260K-infill-F32.gguf",
+}
+ROUTER_HUB = {"ggml-org/test-model-router-download": "test-model-F16.gguf"}
 
 
 def left_out():
@@ -23,9 +30,13 @@ def left_out():
 
 
 def expected():
-    """The identifiers of the tests that llama-server passes, without those that are left out."""
+    """The identifiers of the tests that llama-server passes, without those that are left out.
+
+    The baseline has no test of the router: with llama-server, these need a network.
+    """
     lines = (DATA / "llama-server.txt").read_text().splitlines()
     passed = [line.split("\t")[1] for line in lines if line.startswith("passed")]
+    passed += [line for line in (DATA / "router.txt").read_text().splitlines() if not line.startswith("#")]
     out = tuple(left_out())
     return [test for test in passed if not test.startswith(out)]
 
@@ -35,6 +46,8 @@ def fetch():
     kept = subprocess.check_output(command, text=True).strip()
     shutil.rmtree(SOURCE, ignore_errors=True)
     shutil.copytree(kept, SOURCE)
+    # Tests write presets there.
+    (SOURCE / "tools/server/tests/tmp").mkdir()
 
 
 def build():
@@ -47,12 +60,43 @@ def program():
     return subprocess.check_output([ROOT / "scripts/program"], text=True).strip()
 
 
+def write_router_models():
+    """Writes the cache and the hub's folder for the tests of the router."""
+    cache, hub = WORK / "cache", WORK / "hub"
+    for folder in (cache, hub):
+        shutil.rmtree(folder, ignore_errors=True)
+    for repo, name in ROUTER_CACHE.items():
+        folder = cache / f"models--{repo.replace('/', '--')}"
+        blob, link = folder / "blobs/0", folder / "snapshots/1" / name
+        blob.parent.mkdir(parents=True)
+        link.parent.mkdir(parents=True)
+        try:
+            os.link(MODEL.resolve(), blob)
+        except OSError:
+            shutil.copy(MODEL, blob)
+        link.symlink_to("../../blobs/0")
+    for repo, name in ROUTER_HUB.items():
+        (hub / repo).mkdir(parents=True)
+        (hub / repo / name).symlink_to(MODEL)
+    return cache, hub
+
+
 def run(server, arguments, quiet):
     """The outcome of each test and its reason, by the identifier of the test."""
+    cache, folder = write_router_models()
+    with subprocess.Popen([ROOT / "scripts/local-hub", folder], stdout=subprocess.PIPE, text=True) as hub:
+        try:
+            return run_with(server, arguments, quiet, {"LLAMA_CACHE": str(cache), "HF_ENDPOINT": hub.stdout.readline().strip()})
+        finally:
+            hub.kill()
+
+
+def run_with(server, arguments, quiet, variables):
     outcomes = WORK / "outcomes"
     outcomes.write_text("")
     environment = {
         **os.environ,
+        **variables,
         "PYTHONPATH": str(HERE),
         "LLAMA_SERVER_BIN_PATH": str(HERE / "server"),
         "CONFORMANCE_SERVER": server,

@@ -594,7 +594,8 @@ enum Source {
 
 impl Drop for Scheduler<'_> {
     fn drop(&mut self) {
-        self.stop(self.saved_by);
+        // First, so that a failed answer never precedes the reason for it.
         self.status.ended.store(true, Relaxed);
+        self.stop(self.saved_by);
     }
 }

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rope_cpu::shelf::presets::{Choice, Preset, Presets};
+use rope_cpu::shelf::presets::{Choice, Preset, Presets, option_of_ollama};
 
 use super::{args::ShelfArgs, command, error::Error, note, shelf};
 use modelfile::{Instruction, Modelfile};
@@ -36,19 +36,6 @@ pub struct Args {
 
 /// Larger files are refused.
 const BYTES_MAX: u64 = 1 << 20;
-
-/// Parameters of ollama, with the options that have other names. The others have the same name with
-/// dashes.
-const PARAMETERS: [(&str, &str); 8] = [
-    ("num_ctx", "ctx"),
-    ("num_predict", "predict"),
-    ("num_keep", "keep"),
-    ("num_thread", "threads"),
-    ("num_batch", "batch-size"),
-    ("temperature", "temp"),
-    ("typical_p", "typical"),
-    ("stop", "reverse-prompt"),
-];
 
 /// Runs the command.
 ///
@@ -117,9 +104,9 @@ fn preset(path: &Path, name: Option<String>, presets: &Path) -> Result<Preset, E
                 let (key, value) = value.split_once(char::is_whitespace).ok_or_else(|| {
                     wrong(line, "PARAMETER needs a name and a value: PARAMETER num_ctx 4096")
                 })?;
-                let known = PARAMETERS.iter().find(|(name, _)| *name == key);
-                let option =
-                    known.map_or_else(|| key.replace('_', "-"), |(_, option)| option.to_string());
+                // Others are options under their own names, or errors.
+                let option = option_of_ollama(key)
+                    .map_or_else(|| key.replace('_', "-"), |option| option.to_string());
                 choose(option, modelfile::unquoted(value.trim()).into());
             }
             "TEMPLATE" => note(format_args!(

@@ -186,7 +186,7 @@ pub fn show(args: &ShowArgs, out: &mut dyn Write) -> Result<(), Error> {
     };
     line("name", entry.name.clone());
     line("stands for", entry.alias_of().unwrap_or_default().into());
-    for preset in &entry.presets {
+    for preset in entry.options() {
         for choice in &preset.choices {
             line("option", format!("{} {}", choice.key, choice.values.join(" ")));
         }

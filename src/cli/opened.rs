@@ -7,12 +7,12 @@ use std::{
 };
 
 use super::{
-    args::ServeArgs as Args, error::Error, extension::Extension, flags, load, note, resources,
-    sampling, warn,
+    args::ServeArgs as Args, error::Error, escapes::unescaped, extension::Extension, flags, load,
+    note, resources, sampling, warn,
 };
 use crate::server::{
-    App, Compiling, Longer, Memory, Opened, Options, Server, Unopened, Wanted, remove_incomplete,
-    scales_of,
+    App, Compiling, Longer, Memory, Opened, Options, Requests, Server, Unopened, Wanted,
+    remove_incomplete, scales_of,
 };
 use rope_cpu::{
     batch::Turns,
@@ -137,11 +137,27 @@ fn settings(args: &Args) -> Result<opening::Settings, Error> {
     })
 }
 
+/// Returns the options of requests, with the escapes in their texts replaced.
+fn requests(args: &Args) -> Result<Requests, Error> {
+    let mut requests = args.requests.clone();
+    if let Some(text) = &mut requests.system_prompt {
+        *text = unescaped("--system-prompt", text, false)?;
+    }
+    for text in &mut requests.reverse_prompt {
+        *text = unescaped("--reverse-prompt", text, false)?;
+        if text.is_empty() {
+            return Err(Error::usage("--reverse-prompt is empty: give a text"));
+        }
+    }
+    Ok(requests)
+}
+
 /// A model that suits the options of the server, before its plan.
 struct Ready {
     model: Model,
     pooling: Pooling,
     sampling: rope_cpu::sample::Settings,
+    requests: Requests,
 }
 
 impl Ready {
@@ -159,7 +175,7 @@ impl Ready {
             model.metadata(),
             tokenizer,
         )?;
-        Ok(Ready { pooling, sampling, model })
+        Ok(Ready { pooling, sampling, model, requests: requests(args)? })
     }
 
     /// Starts the scheduler of a planned run.
@@ -170,7 +186,7 @@ impl Ready {
         plan: Plan,
         shared: &Shared,
     ) -> Result<Opened, Error> {
-        let Ready { model, pooling, sampling } = self;
+        let Ready { model, pooling, sampling, requests } = self;
         let slots = args.requests.slots();
         resources::show(&plan);
         sampling::print_notes(&args.sampling, model.metadata(), &sampling, false);
@@ -216,11 +232,7 @@ impl Ready {
         let file = model.path().file_name().map(|name| name.to_string_lossy().into_owned());
         let app = App {
             // A preset may change them.
-            options: Options {
-                listen: args.listen.clone(),
-                requests: args.requests.clone(),
-                ..shared.options.clone()
-            },
+            options: Options { listen: args.listen.clone(), requests, ..shared.options.clone() },
             template_source: template_source(&model),
             template,
             vocabulary: OnceLock::new(),
@@ -274,4 +286,62 @@ fn with_reasoning(template: Template, args: &Args) -> Result<Template, Error> {
 fn template_source(model: &Model) -> String {
     let source = model.metadata().string("tokenizer.chat_template").ok().flatten();
     source.unwrap_or_default().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, sync::atomic::Ordering::Relaxed, thread};
+
+    use clap::FromArgMatches;
+
+    use super::*;
+    use crate::cli::{CommandLine, Subcommands, definition, names};
+
+    /// Returns the options of a command line of `serve`.
+    fn serve_args(options: &[&str]) -> Args {
+        let argv = [&["rope-cpu", "serve"], options].concat();
+        let matches = names::for_clap(definition()).try_get_matches_from(argv).unwrap();
+        match CommandLine::from_arg_matches(&matches).unwrap().command {
+            Some(Subcommands::Serve(args)) => *args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_model_is_opened_again_after_its_scheduler_panicked() {
+        let folder = tempfile::tempdir().unwrap();
+        let model = rope_cpu_testing::reader::tiny_reader(7, true);
+        fs::copy(model.path(), folder.path().join("a-tiny-model.gguf")).unwrap();
+        let models_dir = format!("--models-dir={}", folder.path().display());
+        let args = serve_args(&["--ctx=256", "--parallel=1", "--threads=1", &models_dir]);
+        let server = Server::new(args.options().unwrap(), args.shelf().unwrap(), |_| Ok(()));
+        let server = server.unwrap();
+        let (models, shared, of_loader) = (&server.models, Shared::of(&server), args.clone());
+        let opens = move |wanted: &Wanted<'_>| open_wanted(&of_loader, wanted, &shared);
+        models.start(Box::new(opens)).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let lease = || {
+            let (name, entry) = models.resolve(Some("a-tiny-model"), &[]).unwrap();
+            let mut waiting = models.wait(&name, entry, None).unwrap();
+            runtime.block_on(waiting.lease()).unwrap()
+        };
+        let status = || models.listed("a-tiny-model", &[]).unwrap().status.name();
+
+        let first = lease();
+        assert_eq!(status(), "loaded");
+        first.app.scheduler.act(|_| panic!("a test")).unwrap();
+        while !first.app.scheduler.status().ended.load(Relaxed) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // Though its request is not complete.
+        assert_eq!(status(), "unloaded");
+        let second = lease();
+        assert!(!Arc::ptr_eq(&first.app, &second.app));
+        drop(first);
+        assert_eq!(status(), "loaded");
+        second.app.scheduler.act(|_| ()).unwrap();
+        assert!(models.alive());
+        drop(second);
+        models.stop(None);
+    }
 }

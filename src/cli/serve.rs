@@ -7,7 +7,7 @@ use tokio::{net::TcpListener, runtime, sync::oneshot};
 pub use super::args::ServeArgs as Args;
 use super::{error::Error, note, opened};
 use crate::server::{self, Listen, Server};
-use rope_cpu::sample::Settings;
+use rope_cpu::{sample::Settings, shelf::Entry};
 
 /// Runs the command, until SIGINT or SIGTERM.
 ///
@@ -41,10 +41,9 @@ pub fn serve(
     stop: Stop,
     ready: impl FnOnce(&[SocketAddr], usize) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    args.sampling.applied_to(Settings::default()).check().map_err(Error::usage)?;
     // Wrong options are errors before anything is opened.
-    args.speculation.settings(args.requests.cache_disk.is_some())?;
-    let server = Arc::new(Server::new(args.options()?, args.shelf()?)?);
+    check(args)?;
+    let server = Arc::new(Server::new(args.options()?, args.shelf()?, check_entry)?);
     let cannot_start = |e| Error::failed(format_args!("cannot start the server: {e}"));
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(cannot_start)?;
@@ -93,6 +92,18 @@ pub fn serve(
     runtime.shutdown_timeout(Duration::from_secs(1));
     server.models.stop(end);
     Ok(())
+}
+
+/// Checks the options that no model is needed for.
+fn check(args: &Args) -> Result<(), Error> {
+    args.sampling.applied_to(Settings::default()).check().map_err(Error::usage)?;
+    args.speculation.settings(args.requests.cache_disk.is_some()).map(drop)
+}
+
+/// Checks the options of a model of the shelf.
+fn check_entry(entry: &Entry) -> Result<(), String> {
+    let checked = super::serve_args_of(entry).and_then(|args| check(&args));
+    checked.map_err(|error| error.to_string())
 }
 
 /// Listens on all addresses, with one port.

@@ -103,7 +103,7 @@ pub fn with_paths(root: &Command, argv: &[OsString]) -> Result<Option<Named>, Er
         path.push(&entry.path);
         changed.push(path);
         if option == MODELS[0] {
-            chosen.extend(entry.presets);
+            chosen.extend(entry.options());
         }
     }
     if shelf.is_none() {
@@ -121,7 +121,7 @@ pub fn with_paths(root: &Command, argv: &[OsString]) -> Result<Option<Named>, Er
 /// If an option of a preset does not exist.
 pub fn with_entry(root: &Command, argv: &[OsString], entry: &Entry) -> Result<Named, Error> {
     let (command, words) = environment::command_of(root, argv);
-    let (options, notes) = presets::arguments(root, command, argv, &entry.presets)?;
+    let (options, notes) = presets::arguments(root, command, argv, &entry.options())?;
     notes.iter().for_each(|text| note(format_args!("note: {text}")));
     let mut model = OsString::from(MODELS[0]);
     model.push(&entry.path);

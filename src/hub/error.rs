@@ -63,6 +63,11 @@ pub enum Error {
          the same command resumes from there"
     )]
     Broken { file: String, done: u64, bytes: u64, reason: String },
+    #[error(
+        "the download of {what} was cancelled: what has arrived is kept, and the next download resumes \
+         from there"
+    )]
+    Cancelled { what: String },
     #[error("more than the {bytes} bytes of {file} arrived, and were removed: try again")]
     Larger { file: String, bytes: u64 },
     #[error(
@@ -100,11 +105,12 @@ impl Error {
 
     /// Returns whether the download failed, as opposed to an invalid request.
     pub fn is_failure(&self) -> bool {
-        use Error::{Disk, Larger, Listing, Space, Sum, Unchecked};
+        use Error::{Cancelled, Disk, Larger, Listing, Space, Sum, Unchecked};
         self.is_temporary()
             || matches!(
                 self,
-                Disk { .. }
+                Cancelled { .. }
+                    | Disk { .. }
                     | Larger { .. }
                     | Listing { .. }
                     | Space { .. }

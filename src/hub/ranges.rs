@@ -13,7 +13,7 @@ use std::{
         Mutex, MutexGuard, PoisonError,
         mpsc::{self, RecvTimeoutError, Sender},
     },
-    thread::{self, sleep},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -130,7 +130,8 @@ pub fn fetch(transfer: &Transfer, path: &Path, on_event: OnEvent) -> Result<(), 
     let ranges = shared.lock().ranges.clone();
     on_event(Event::Received { done: done(&ranges) });
     let written = write_list(&list, &ranges).map_err(disk);
-    result.and(written)
+    let cancelled = transfer.hub.wait(|| transfer.name(), Duration::ZERO);
+    result.and(cancelled.map_err(Stopped::Failed)).and(written)
 }
 
 impl Ranges<'_> {
@@ -154,7 +155,9 @@ impl Ranges<'_> {
                 Stopped::Failed(error) if error.is_temporary() && failures < TRIES => {
                     // Nobody receives messages after the end.
                     let _ = sender.send(Message::Retrying(error));
-                    sleep(PAUSE * 2u32.pow(failures - 1));
+                    // The next range is not taken if the download is cancelled.
+                    let Transfer { hub, .. } = self.transfer;
+                    let _ = hub.wait(String::new, PAUSE * 2u32.pow(failures - 1));
                 }
                 stopped => {
                     self.lock().stopped = true;
@@ -165,10 +168,14 @@ impl Ranges<'_> {
         }
     }
 
+    fn is_stopped(&self, state: &State) -> bool {
+        state.stopped || self.transfer.hub.is_cancelled()
+    }
+
     /// Takes a range that no connection receives, or half of the longest one.
     fn take(&self, connection: usize) -> Option<Range> {
         let mut state = self.lock();
-        if state.stopped {
+        if self.is_stopped(&state) {
             return None;
         }
         state.ranges.retain(|range| range.left() > 0);
@@ -237,7 +244,7 @@ impl Ranges<'_> {
     fn end(&self, connection: usize) -> Option<u64> {
         let state = self.lock();
         let range = state.ranges.iter().find(|range| range.taken == Some(connection));
-        range.filter(|_| !state.stopped).map(|range| range.end)
+        range.filter(|_| !self.is_stopped(&state)).map(|range| range.end)
     }
 
     /// Moves the start of a connection's range. Returns whether nothing is left of it.

@@ -4,7 +4,6 @@ use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read, Seek, Write},
     path::Path,
-    thread::sleep,
     time::Duration,
 };
 
@@ -13,7 +12,7 @@ use sha2::{Digest, Sha256};
 use ureq::{Agent, Body, config::RedirectAuthHeaders, http::Response};
 
 use super::{
-    Error, Event, Hub, OnEvent, listing,
+    Error, Event, Hub, OnEvent, WAIT_STEP, listing,
     ranges::{self, Stopped},
 };
 
@@ -58,12 +57,14 @@ impl Transfer<'_> {
     pub fn fetch(&self, path: &Path, on_event: OnEvent) -> Result<(), Error> {
         let disk = |source| Error::Disk { path: path.into(), source };
         let lock = File::create(path.with_extension("lock")).map_err(disk)?;
-        match lock.try_lock() {
-            Err(TryLockError::WouldBlock) => {
+        let mut waits = false;
+        while let Err(error) = lock.try_lock() {
+            let TryLockError::WouldBlock = error else { return Err(disk(error.into())) };
+            if !waits {
                 on_event(Event::Waiting);
-                lock.lock().map_err(disk)?;
             }
-            result => result.map_err(|e| disk(e.into()))?,
+            waits = true;
+            self.hub.wait(|| self.name(), WAIT_STEP)?;
         }
         if path.exists() {
             return Ok(()); // downloaded by another program, or for another commit or name
@@ -96,7 +97,7 @@ impl Transfer<'_> {
                 return Err(error);
             }
             on_event(Event::Retrying { error: &error });
-            sleep(PAUSE * 2u32.pow(failures - 1));
+            self.hub.wait(|| self.name(), PAUSE * 2u32.pow(failures - 1))?;
         }
         self.verified(path)
     }
@@ -175,6 +176,7 @@ impl Transfer<'_> {
             }
             file.write_all(&buffer[..read]).map_err(disk)?;
             on_event(Event::Received { done });
+            self.hub.wait(|| self.name(), Duration::ZERO)?;
         }
     }
 

@@ -215,6 +215,12 @@ impl ChatRequest {
         if begun.is_some() {
             turns.pop();
         }
+        let instructs = |turn: &Turn| matches!(turn.message.role, Role::System | Role::Developer);
+        if let Some(text) = &app.options.requests.system_prompt
+            && !turns.iter().any(instructs)
+        {
+            turns.insert(0, Turn::new(Role::System, text.clone()));
+        }
         let mut messages: Vec<_> = turns.into_iter().map(Turn::into_message).collect();
         messages.iter_mut().for_each(echoes::space);
         if !app.options.requests.keep_volatile {

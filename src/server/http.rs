@@ -61,6 +61,7 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/livez", get(alive))
         .route("/readyz", get(ready))
         .merge(of_a_model)
+        .merge(native::model_routes())
         .merge(openai::model_routes())
         .merge(ollama::model_routes())
         .merge(page::routes())
@@ -82,11 +83,11 @@ async fn health(State(server): State<Arc<Server>>) -> Result<Json<Value>, ApiErr
     Ok(Json(json!({ "status": "ok" })))
 }
 
-/// Answers `/livez`. It fails if the scheduler has stopped. Restart the process then.
+/// Answers `/livez`. It fails if no model can be opened any more. Restart the process then.
 async fn alive(State(server): State<Arc<Server>>) -> Result<Json<Value>, ApiError> {
-    match server.models.apps().iter().any(|app| app.scheduler.status().ended.load(Relaxed)) {
-        true => Err(ApiError::unavailable("the scheduler has ended")),
-        false => Ok(Json(json!({ "status": "ok" }))),
+    match server.models.alive() {
+        true => Ok(Json(json!({ "status": "ok" }))),
+        false => Err(ApiError::unavailable("the thread that opens models has ended")),
     }
 }
 

@@ -6,12 +6,19 @@
 use std::sync::Arc;
 
 use axum::{
-    extract::FromRequestParts,
+    extract::{FromRequest, FromRequestParts, Request},
     http::{HeaderMap, HeaderName, HeaderValue, header, request::Parts},
 };
 use subtle::ConstantTimeEq;
 
-use super::{error::ApiError, http::key, options::Options, origins, state::Server};
+use super::{
+    error::ApiError,
+    http::key,
+    options::Options,
+    origins,
+    read::{Parsed, Read},
+    state::Server,
+};
 
 const X_MANAGE_KEY: HeaderName = HeaderName::from_static("x-manage-key");
 
@@ -26,14 +33,54 @@ const FORWARDED: [HeaderName; 3] = [
 #[derive(Clone, Copy, Debug)]
 pub struct Right(pub bool);
 
-/// Extractor that refuses requests without the right.
+/// Extractor that refuses requests without the right, and those to a server of one model.
 pub struct Manager;
 
 impl FromRequestParts<Arc<Server>> for Manager {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Arc<Server>) -> Result<Self, ApiError> {
-        check(parts).map(|()| Manager)
+    async fn from_request_parts(parts: &mut Parts, server: &Arc<Server>) -> Result<Self, ApiError> {
+        check(parts)?;
+        server.models.shelf().map(|_| Manager)
+    }
+}
+
+/// Extractor of the body of a request that changes models: see [`Manager`].
+pub struct Managed<T>(pub T);
+
+impl<T: Read> FromRequest<Arc<Server>> for Managed<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, server: &Arc<Server>) -> Result<Self, ApiError> {
+        let (mut parts, body) = request.into_parts();
+        Manager::from_request_parts(&mut parts, server).await?;
+        let Parsed(fields) = Parsed::from_request(Request::from_parts(parts, body), server).await?;
+        Ok(Managed(fields))
+    }
+}
+
+crate::object! {
+    /// The fields with the name of a model.
+    pub struct Named {
+        /// The name of the model.
+        model: Option<String>,
+        /// An older name of `model`.
+        name: Option<String>,
+    }
+}
+
+impl Named {
+    /// Returns the name, if one is given.
+    pub fn optional(self) -> Option<String> {
+        self.model.or(self.name)
+    }
+
+    /// Returns the name.
+    ///
+    /// # Errors
+    /// If none is given.
+    pub fn required(self) -> Result<String, ApiError> {
+        self.optional().ok_or_else(|| ApiError::field("model", "given"))
     }
 }
 

@@ -6,21 +6,26 @@
 
 mod catalog;
 mod choose;
+mod events;
 mod keep_alive;
 mod lease;
 mod loader;
 mod pulls;
+mod remove;
 mod state;
 
 use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
 use rope_cpu::shelf::{Entry, Shelf};
+use serde_json::Value;
 use tokio::{sync::watch, task::spawn_blocking};
 
 pub use choose::{Loaded, choose};
+pub use events::ALL as EVENT_OF_ALL;
 pub use keep_alive::KeepAlive;
 pub use lease::{Lease, Waiting};
 pub use loader::{Unopened, Wanted};
@@ -29,6 +34,7 @@ pub use state::Status;
 
 use self::{
     catalog::Catalog,
+    events::Events,
     pulls::Pulls,
     state::{Model, Phase, State},
 };
@@ -60,6 +66,9 @@ pub struct Models {
     /// Wakes requests that wait for a model.
     changes: watch::Sender<()>,
     pulls: Pulls,
+    events: Events,
+    /// The thread that opens and closes models, once it is started.
+    loader: OnceLock<JoinHandle<()>>,
 }
 
 /// A model in a list.
@@ -94,6 +103,8 @@ impl Models {
             work: Condvar::new(),
             changes: watch::Sender::new(()),
             pulls: Pulls::default(),
+            events: Events::default(),
+            loader: OnceLock::new(),
         }
     }
 
@@ -119,6 +130,11 @@ impl Models {
     /// Returns whether answers are waiting or being generated.
     pub fn busy(&self) -> bool {
         self.lock().opened().any(|opened| opened.app.scheduler.status().busy())
+    }
+
+    /// Returns whether models can still be opened and closed.
+    pub fn alive(&self) -> bool {
+        self.lock().stopping || self.loader.get().is_none_or(|loader| !loader.is_finished())
     }
 
     /// Checks that requests can be answered.
@@ -158,8 +174,11 @@ impl Models {
             })?,
         };
         let state = self.lock();
-        match state.models.get(&name).map(|model| &model.phase) {
-            Some(Phase::Loaded(opened)) => Ok(opened.app.clone()),
+        let model = state.models.get(&name);
+        if let Some(opened) = model.and_then(Model::opened) {
+            return Ok(opened.app.clone());
+        }
+        match model.map(|model| &model.phase) {
             Some(Phase::Starting | Phase::Loading) => Err(ApiError::unavailable("Loading model")),
             _ if name == ONLY => {
                 Err(ApiError::unavailable("the model sleeps until the next request for an answer"))
@@ -196,7 +215,7 @@ impl Models {
     pub fn load(&self, name: &str, entry: Option<Entry>) {
         let mut state = self.lock();
         let model = state.model(name, entry, self.options.keep_alive);
-        model.wanted = !matches!(model.phase, Phase::Loaded(_));
+        model.wanted = model.closes || model.opened().is_none();
         state.enqueue(name);
         self.changed(state);
     }
@@ -272,6 +291,7 @@ impl Models {
     /// Reads the shelf again, for a list after a change.
     pub fn refresh(&self) {
         self.catalog.iter().for_each(Catalog::refresh);
+        self.tell("models_reload", EVENT_OF_ALL, Value::Null);
     }
 
     /// Returns the shelf.
@@ -292,6 +312,7 @@ impl Models {
         let mut state = self.lock();
         state.stopping = true;
         self.changed(state);
+        self.end_events();
     }
 
     /// Closes all models. Conversations that are not on disk by `saved_by` are lost.
@@ -319,8 +340,9 @@ impl Models {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the loader and the requests after a change.
-    fn changed(&self, state: MutexGuard<'_, State>) {
+    /// Wakes the loader, the requests and the clients that watch, after a change.
+    fn changed(&self, mut state: MutexGuard<'_, State>) {
+        self.tell_changes(&mut state);
         drop(state);
         self.work.notify_all();
         self.changes.send_replace(());

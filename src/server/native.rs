@@ -6,6 +6,7 @@ pub mod infill;
 mod metrics;
 mod properties;
 mod rope;
+mod router;
 mod slots;
 mod tokens;
 
@@ -18,7 +19,7 @@ use axum::{
 
 use super::state::Server;
 
-/// Returns the routes.
+/// Returns the routes of requests to a model.
 pub fn routes() -> Router<Arc<Server>> {
     Router::new()
         .route("/completion", post(completion::completion))
@@ -34,4 +35,13 @@ pub fn routes() -> Router<Arc<Server>> {
         .route("/slots/{id}", post(slots::act))
         .route("/lora-adapters", get(adapters::list).post(adapters::set))
         .route("/metrics", get(metrics::metrics))
+}
+
+/// Returns the routes about models.
+pub fn model_routes() -> Router<Arc<Server>> {
+    Router::new()
+        .route("/models", post(router::download).delete(router::remove))
+        .route("/models/load", post(router::load))
+        .route("/models/unload", post(router::unload))
+        .route("/models/sse", get(router::watch))
 }

@@ -41,8 +41,6 @@ pub fn model_routes() -> Router<Arc<Server>> {
         .route("/models", get(models::models))
         .route("/v1/models/{*id}", get(models::model))
         .route("/models/{*id}", get(models::model))
-        .route("/models/load", post(models::load))
-        .route("/models/unload", post(models::unload))
         .route("/api/v0/models", get(models::lm_studio))
         .route("/api/v0/models/{*id}", get(models::one_of_lm_studio))
 }

@@ -116,12 +116,17 @@ impl Parameters {
         let options = &app.options.requests;
         let time_max = shared.t_max_predict_ms.and_then(|time| u64::try_from(time.0).ok());
         let top = shared.n_probs.and_then(Whole::count).filter(|top| *top > 0);
+        // As with llama-server, those of the options count if a request has none.
+        let stops = match &shared.stop.0[..] {
+            [] => &options.reverse_prompt,
+            _ => &shared.stop.0,
+        };
         let request = Request {
             sampling: sampling::settings(shared, &app.sampling, app.tokenizer()?)?,
             limits: Limits {
                 tokens_max: tokens_max.and_then(Whole::count).or(options.predict),
                 time_max: time_max.filter(|time| *time > 0).map(Duration::from_millis),
-                stops: Stops::new(shared.stop.0.clone()),
+                stops: Stops::new(stops.clone()),
                 ignore_end: shared.ignore_eos.unwrap_or(false),
                 ..Limits::default()
             },

@@ -10,6 +10,7 @@
 mod error;
 mod leaf;
 mod object;
+mod parsed;
 mod unknown;
 
 use std::marker::PhantomData;
@@ -24,6 +25,7 @@ use serde_json::Value;
 pub use error::Failure;
 pub use leaf::{Texts, Whole, whole};
 pub use object::{Entry, Fill, Object, Treatment, skip, value};
+pub use parsed::Parsed;
 
 use super::error::ApiError;
 use error::located;

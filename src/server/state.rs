@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use rope_cpu::shelf::Shelf;
+use rope_cpu::shelf::{Entry, Shelf};
 
 use super::{
     body,
@@ -27,17 +27,22 @@ pub struct Server {
     pub memory: Memory,
     /// The models that requests can use.
     pub models: Arc<Models>,
+    /// Checks the options of a model.
+    pub check: Check,
 }
+
+/// Checks the options of a model, without opening it. The error has the reason.
+type Check = fn(&Entry) -> Result<(), String>;
 
 impl Server {
     /// Creates a server of the models of a shelf, or of one model without a shelf.
     ///
     /// # Errors
     /// If the threads that handle requests cannot be started.
-    pub fn new(options: Options, shelf: Option<Shelf>) -> io::Result<Self> {
+    pub fn new(options: Options, shelf: Option<Shelf>, check: Check) -> io::Result<Self> {
         let models = Models::new(shelf, options.shelved.clone(), options.requests.max_queue);
         let (stopping, work, models) = (AtomicBool::new(false), Work::start()?, Arc::new(models));
-        Ok(Server { options, stopping, work, memory: Memory::default(), models })
+        Ok(Server { options, stopping, work, memory: Memory::default(), models, check })
     }
 
     /// Returns whether answers are waiting or being generated.

@@ -5,7 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Entry, Error, Shelf, Store, presets::Presets};
+use super::{
+    Entry, Error, Shelf, Store, find,
+    presets::{Choice, Preset, Presets},
+};
 
 /// What [`Shelf::remove`] did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +66,49 @@ impl Shelf {
         let path = self.options().presets.as_ref().ok_or(Error::NoPresets)?;
         Presets::insert(path, to, &entry.name, &[])?;
         self.exact(to)
+    }
+
+    /// Returns a model with further options under another name, which is in no file yet:
+    /// [`Shelf::write`] adds it to the file of presets. `to` may be the name of a preset, which then is
+    /// replaced, and its options stay if `from` is the same name.
+    ///
+    /// # Errors
+    /// If no model is named `from`, `to` is the name of a file or cannot be a name, or presets would
+    /// refer to each other.
+    pub fn draft(&self, from: &str, to: &str, choices: Vec<Choice>) -> Result<Entry, Error> {
+        find::check(to)?;
+        let path = self.options().presets.clone().ok_or(Error::NoPresets)?;
+        let base = self.find(from)?;
+        if to == "*" || self.models()?.0.contains_key(to) {
+            return Err(Error::Taken { name: to.into() });
+        }
+        let mut draft =
+            Preset { name: to.into(), model: base.name.clone(), choices, path, line: 0 };
+        let mut chain = base.presets.clone();
+        if base.name == to && !chain.is_empty() {
+            let old = chain.remove(0);
+            let presets = self.presets()?;
+            let (new, is_global) = (&draft.choices, |old: &Choice| presets.is_global(old));
+            let is_kept =
+                |old: &Choice| !is_global(old) && new.iter().all(|new| new.key != old.key);
+            let kept: Vec<_> = old.choices.into_iter().filter(is_kept).collect();
+            draft.choices.extend(kept);
+            draft.model = old.model;
+        }
+        if chain.iter().any(|preset| preset.name == to) {
+            let names = [to.into(), base.name].into_iter();
+            return Err(Error::Circle { names: names.chain([to.into()]).collect() });
+        }
+        chain.insert(0, draft);
+        Ok(base.with_preset(to, chain))
+    }
+
+    /// Writes the preset of a [draft](Shelf::draft).
+    ///
+    /// # Errors
+    /// If the file of presets cannot be written.
+    pub fn write(&self, draft: &Entry) -> Result<(), Error> {
+        draft.presets.first().map_or(Ok(()), Presets::replace)
     }
 
     /// Returns the model with exactly this name: a part of a name must not remove or replace one.

@@ -28,6 +28,9 @@ pub struct Entry {
     /// The presets that this name stands for, the most specific one first. Empty for the name of a
     /// file.
     pub presets: Vec<Preset>,
+    /// The options that its store gives it: the parameters, the system message and the adapters of
+    /// ollama. They are in no file of presets.
+    pub of_store: Option<Preset>,
     pub(super) headers: Arc<Headers>,
 }
 
@@ -89,6 +92,12 @@ impl Entry {
     /// Returns the name of the model that this name stands for; `None` for the name of a file.
     pub fn alias_of(&self) -> Option<&str> {
         self.presets.first().map(|preset| &preset.model[..])
+    }
+
+    /// Returns the lists of its options: of its presets, and of its store. The first one that has an
+    /// option has priority.
+    pub fn options(&self) -> Vec<Preset> {
+        self.presets.iter().chain(&self.of_store).cloned().collect()
     }
 
     /// Returns this model under the name of a preset.

@@ -28,7 +28,7 @@ pub fn check(name: &str) -> Result<(), Error> {
     }
 }
 
-/// Finds a model: by its exact name, then in any case, then without quant, then by a part.
+/// Finds a model: by its exact name, then in any case, without `:latest`, without quant, by a part.
 ///
 /// # Errors
 /// If no name or several match.
@@ -54,8 +54,14 @@ pub fn find<'a>(
             lowered.iter().find(|(name, _)| *name == whole).map(|(_, entry)| *entry)
         })
     };
-    let candidates =
-        [matching(&|name| name == lower), without_quant, matching(&|name| name.contains(&lower))];
+    // ollama's clients add it to a name without a tag.
+    let untagged = lower.strip_suffix(":latest");
+    let candidates = [
+        matching(&|name| name == lower),
+        matching(&|name| Some(name) == untagged),
+        without_quant,
+        matching(&|name| name.contains(&lower)),
+    ];
     match candidates.iter().find(|candidates| !candidates.is_empty()) {
         Some(candidates) => match &candidates[..] {
             [one] => Ok(one),

@@ -15,12 +15,15 @@
 //! in its message.
 
 mod ini;
+mod ollama;
 mod toml;
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
+
+pub use ollama::{OfOllama, option as option_of_ollama, parameter as parameter_of_ollama};
 
 use super::{Entry, Error};
 
@@ -56,7 +59,7 @@ pub struct Choice {
     /// Its value, or several values of an option that can be repeated. Switches are `true` or
     /// `false`.
     pub values: Vec<String>,
-    /// The line, from 1.
+    /// The line, from 1; 0 for an option that is not in a file of presets.
     pub line: usize,
 }
 
@@ -147,6 +150,11 @@ impl Presets {
         self.list.iter().find(|preset| preset.name == name)
     }
 
+    /// Returns whether an option is one of every preset.
+    pub(super) fn is_global(&self, choice: &Choice) -> bool {
+        self.global.contains(choice)
+    }
+
     /// Follows a preset to a model. Returns the model that `model` finds, and the presets on the
     /// way, the first one first.
     pub(super) fn resolve(
@@ -183,6 +191,17 @@ impl Presets {
                 document.insert(name, toml::section(model, choices));
                 Ok(())
             }
+        })
+    }
+
+    /// Writes a preset to its file, in place of one with this name.
+    ///
+    /// # Errors
+    /// If the file is an `.ini` file or cannot be written.
+    pub(super) fn replace(preset: &Preset) -> Result<(), Error> {
+        edit(&preset.path, |document| {
+            document.insert(&preset.name, toml::section(&preset.model, &preset.choices));
+            Ok(())
         })
     }
 
@@ -238,14 +257,19 @@ fn edit(
         Error::Preset { path: path.into(), line, reason }
     })?;
     change(&mut document)?;
+    let document = document.to_string();
     let failed = |source| Error::Write { path: path.into(), source };
+    if document.len() as u64 > BYTES_MAX {
+        let reason = format!("presets have more than {BYTES_MAX} bytes: shorten them");
+        return Err(failed(io::Error::new(io::ErrorKind::InvalidData, reason)));
+    }
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(failed)?;
     }
     // A link stays a link.
     let target = path.canonicalize().unwrap_or_else(|_| path.into());
     let new = target.with_extension(format!("{}.tmp", std::process::id()));
-    let written = fs::write(&new, document.to_string()).and_then(|()| fs::rename(&new, &target));
+    let written = fs::write(&new, document).and_then(|()| fs::rename(&new, &target));
     written.map_err(|error| {
         let _ = fs::remove_file(&new);
         failed(error)

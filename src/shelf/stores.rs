@@ -14,7 +14,7 @@ use std::{
     time::SystemTime,
 };
 
-use super::{Error, Options, Store};
+use super::{Error, Options, Store, presets::Choice};
 use crate::gguf::{is_later_part, part_names};
 
 /// A model in a store.
@@ -26,6 +26,8 @@ pub struct Found {
     pub digest: Option<String>,
     pub modified: Option<SystemTime>,
     pub bytes: u64,
+    /// The options that the store gives the model.
+    pub choices: Vec<Choice>,
 }
 
 /// The models of all stores, in the order of precedence.
@@ -83,15 +85,21 @@ impl Scan {
     }
 
     /// Adds a model with all of its parts, given the first one. A file that cannot be read gives a
-    /// note.
-    pub fn add(&mut self, name: String, first: &Path, store: Store, digest: Option<String>) {
+    /// note, and `None`.
+    pub fn add(
+        &mut self,
+        name: String,
+        first: &Path,
+        store: Store,
+        digest: Option<String>,
+    ) -> Option<&mut Found> {
         if self.found.len() == MODELS_MAX {
             self.note(first, format_args!("not listed: {MODELS_MAX} models are listed before it"));
-            return;
+            return None;
         }
         if let Err(error) = super::find::check(&name) {
             self.note(first, error);
-            return;
+            return None;
         }
         let paths = parts(first);
         let mut bytes = 0;
@@ -102,11 +110,19 @@ impl Scan {
                     bytes += metadata.len();
                     modified = modified.or(metadata.modified().ok());
                 }
-                Ok(_) => return self.note(path, "not listed: it is not a file"),
-                Err(error) => return self.note(path, format_args!("not listed: {error}")),
+                Ok(_) => {
+                    self.note(path, "not listed: it is not a file");
+                    return None;
+                }
+                Err(error) => {
+                    self.note(path, format_args!("not listed: {error}"));
+                    return None;
+                }
             }
         }
-        self.found.push(Found { name, paths, store, digest, modified, bytes });
+        let choices = Vec::new();
+        self.found.push(Found { name, paths, store, digest, modified, bytes, choices });
+        self.found.last_mut()
     }
 
     fn note(&mut self, path: &Path, text: impl std::fmt::Display) {

@@ -132,7 +132,8 @@ impl Server {
         Events(BufReader::new(body).lines())
     }
 
-    fn open(
+    /// Sends any request, and returns its answer before the body is read.
+    pub fn open(
         &self,
         method: &str,
         path: &str,

@@ -19,7 +19,7 @@ use rope_cpu_testing::reader::tiny_reader;
 const NAMES: [&str; 3] = ["first", "second", "third"];
 
 /// A folder of models, which is also the user's home.
-fn shelf() -> TempDir {
+pub fn shelf() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, seed) in NAMES.iter().zip(7..) {
         let model = tiny_reader(seed, true);
@@ -32,6 +32,8 @@ fn command(folder: &Path, options: &[&str]) -> Command {
     let mut command = Server::bare(&["serve", "--port", "0"]);
     command.env("HOME", folder).env_remove("XDG_DATA_HOME").env_remove("XDG_CONFIG_HOME");
     command.env_remove("XDG_CACHE_HOME").env_remove("OLLAMA_MODELS");
+    // Nothing listens there.
+    command.env("HF_ENDPOINT", "http://127.0.0.1:9");
     command
         .args(["-c", "16k", "-np", "2", "--chat-template", "chatml", "--models-dir"])
         .arg(folder)
@@ -39,25 +41,25 @@ fn command(folder: &Path, options: &[&str]) -> Command {
     command
 }
 
-fn serve(folder: &Path, options: &[&str]) -> Server {
+pub fn serve(folder: &Path, options: &[&str]) -> Server {
     Server::run(command(folder, options), "listening on http://")
 }
 
 /// Returns the status of a model in `/models`.
 #[track_caller]
-fn status(server: &Server, name: &str) -> String {
+pub fn status(server: &Server, name: &str) -> String {
     let models = server.get("/models").json();
     let found = models["data"].as_array().unwrap().iter().find(|model| model["id"] == name);
     found.unwrap_or_else(|| panic!("{name}: {models}"))["status"]["value"].as_str().unwrap().into()
 }
 
 #[track_caller]
-fn wait_for(server: &Server, name: &str, expected: &str) {
+pub fn wait_for(server: &Server, name: &str, expected: &str) {
     server.wait_until(|server| status(server, name) == expected);
 }
 
 #[track_caller]
-fn load(server: &Server, name: &str) {
+pub fn load(server: &Server, name: &str) {
     assert_eq!(server.post("/models/load", json!({ "model": name })).json()["success"], true);
     wait_for(server, name, "loaded");
 }
@@ -436,6 +438,7 @@ fn managing_models_is_a_separate_right() {
     let paths = [
         ("/models/load", "model"),
         ("/models/unload", "model"),
+        ("/models", "model"),
         ("/api/pull", "model"),
         ("/api/copy", "source"),
         ("/api/create", "model"),

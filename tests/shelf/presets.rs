@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use rope_cpu::shelf::presets::{Choice, Presets};
+use rope_cpu::shelf::presets::{Choice, OfOllama, Presets};
 
 use super::Stores;
 
@@ -136,4 +136,53 @@ fn an_inserted_preset_is_read_as_it_was_written() {
         assert_eq!((&read.key, &read.values), (&written.key, &written.values));
     }
     assert_eq!(preset.choices.len(), choices.len());
+}
+
+#[test]
+fn a_draft_is_written_in_place_of_its_preset() {
+    let stores = Stores::new();
+    stores.model("models/tiny.gguf");
+    stores.write(
+        "presets.toml",
+        "# mine\n[other]\nmodel = \"tiny\"\nctx = 9\n[\"*\"]\nthreads = 2\n",
+    );
+    let shelf = stores.shelf();
+    let choices = |text: &str| OfOllama::parameters(text).unwrap().choices;
+    let create = |from: &str, to: &str, parameters: &str| {
+        let draft = shelf.draft(from, to, choices(parameters)).map_err(|e| e.to_string())?;
+        shelf.write(&draft).map_err(|e| e.to_string())
+    };
+    // A draft is in no file.
+    let draft = shelf.draft("tin", "new", choices(r#"{"num_ctx": 64}"#)).unwrap();
+    assert_eq!((&draft.name[..], draft.alias_of()), ("new", Some("tiny")));
+    assert!(shelf.find("new").is_err());
+    shelf.write(&draft).unwrap();
+    assert_eq!(options(&stores, "new"), ["ctx 64", "threads 2"]);
+    // Further options of the same name.
+    create("new", "new", r#"{"temperature": 1, "num_ctx": 32}"#).unwrap();
+    assert_eq!(options(&stores, "new"), ["temp 1", "ctx 32", "threads 2"]);
+    create("tiny", "new", r#"{"seed": 1}"#).unwrap();
+    assert_eq!(options(&stores, "new"), ["seed 1", "threads 2"]);
+    create("new", "newest", r#"{"seed": 2}"#).unwrap();
+    assert_eq!(shelf.find("newest").unwrap().presets.len(), 2);
+    for (from, to, said) in [
+        ("newest", "new", "in a circle: new, newest, new"),
+        ("new", "tiny", "already the name of a model"),
+        ("new", "*", "already the name of a model"),
+        ("none", "x", "no model is named none"),
+        ("tiny", "a\nb", "is not the name of a model"),
+    ] {
+        let error = create(from, to, "{}").unwrap_err();
+        assert!(error.contains(said), "{error}");
+    }
+    let text = fs::read_to_string(stores.path("presets.toml")).unwrap();
+    assert!(text.starts_with("# mine\n[other]\nmodel = \"tiny\"\nctx = 9\n"), "{text}");
+    assert_eq!(text.matches("threads").count(), 1, "{text}");
+    // A file that could not be read again is not written.
+    let mut large = OfOllama::default();
+    large.add_system(&"x".repeat(1 << 20));
+    let draft = shelf.draft("tiny", "large", large.choices).unwrap();
+    let error = shelf.write(&draft).unwrap_err().to_string();
+    assert!(error.contains("more than 1048576 bytes"), "{error}");
+    assert_eq!(fs::read_to_string(stores.path("presets.toml")).unwrap(), text);
 }

@@ -71,6 +71,9 @@ fn names_are_found_by_case_quant_and_part() {
     // Without a quant, as for a download.
     assert_eq!(stores.found("user/tiny-gguf"), "User/Tiny-GGUF:Q4_K_M");
     assert_eq!(stores.found("UNIQ"), "user/b-GGUF:unique");
+    // As ollama's clients complete a name.
+    stores.model("models/mine.gguf");
+    assert_eq!(stores.found("mine:latest"), "mine");
     let several = stores.found("alike");
     assert!(several.contains("stands for several models"), "{several}");
     assert!(several.contains("user/b-GGUF:alike-1, user/b-GGUF:alike-2"), "{several}");
@@ -149,20 +152,85 @@ fn links_out_of_a_store_are_not_followed() {
     assert!(stores.names().contains(&"m".into()));
 }
 
+/// Returns layers of ollama's manifests, as (kind, digest).
+fn layers(layers: &[(&str, &str)]) -> String {
+    let layer = |(kind, hash): &(&str, &str)| {
+        let kind = format!("application/vnd.ollama.image.{kind}");
+        format!(r#"{{"mediaType":"{kind}","digest":"sha256:{hash}"}}"#)
+    };
+    format!(r#"{{"layers":[{}]}}"#, layers.iter().map(layer).collect::<Vec<_>>().join(","))
+}
+
 #[test]
-fn an_adapter_of_ollama_is_noted_and_missing_parts_are_not_listed() {
+fn layers_of_ollama_are_options() {
     let stores = Stores::new();
     stores.model(&format!("ollama/blobs/sha256-{HASH}"));
-    let layer = |kind: &str| {
-        let kind = format!("application/vnd.ollama.image.{kind}");
-        format!(r#"{{"mediaType":"{kind}","digest":"sha256:{HASH}"}}"#)
+    let hash = |digit: &str| digit.repeat(64);
+    let blob = |digit: &str, text: &str| {
+        stores.write(&format!("ollama/blobs/sha256-{}", hash(digit)), text);
     };
-    let layers = format!(r#"{{"layers":[{},{}]}}"#, layer("model"), layer("adapter"));
-    stores.write("ollama/manifests/registry.ollama.ai/library/tuned/1", layers);
-    stores.model("models/m-00001-of-00002.gguf");
-    assert_eq!(stores.names(), ["tuned:1"]);
+    blob("1", r#"{"temperature":0.5,"stop":["<a>","<b>"],"num_ctx":64,"num_gpu":9,"tfs_z":1}"#);
+    blob("2", "You help.");
+    blob("3", "GGUF");
+    blob("4", "{{ .Prompt }}");
+    let manifest = "ollama/manifests/registry.ollama.ai/library/tuned";
+    let [params, system, adapter, template, missing] = ["1", "2", "3", "4", "5"].map(hash);
+    let whole = [
+        ("model", HASH),
+        ("template", &template),
+        ("license", &missing),
+        ("params", &params),
+        ("system", &system),
+        ("adapter", &adapter),
+        ("messages", &template),
+    ];
+    stores.write(&format!("{manifest}/1"), layers(&whole));
+    let broken =
+        [("model", HASH), ("params", &system), ("system", &missing), ("adapter", &missing)];
+    stores.write(&format!("{manifest}/2"), layers(&broken));
+    assert_eq!(stores.names(), ["tuned:1", "tuned:2"]);
+
+    let entry = stores.shelf().find("tuned:1").unwrap();
+    assert!(entry.presets.is_empty() && entry.alias_of().is_none());
+    let [options] = &entry.options()[..] else { panic!("{:?}", entry.options()) };
+    let shown: Vec<_> =
+        options.choices.iter().map(|choice| (&choice.key[..], choice.values.join("|"))).collect();
+    let adapter = stores.path(&format!("ollama/blobs/sha256-{adapter}"));
+    let expected = [
+        ("temp", "0.5".into()),
+        ("reverse-prompt", "<a>|<b>".into()),
+        ("ctx", "64".into()),
+        ("system-prompt", "You help.".into()),
+        ("lora", adapter.to_str().unwrap().into()),
+    ];
+    assert_eq!(shown, expected);
+    assert!(stores.shelf().find("tuned:2").unwrap().options().is_empty());
     let notes = stores.notes();
-    assert!(notes.contains("tuned:1 is listed without its adapter, "), "{notes}");
+    for note in [
+        "tuned:1 is listed without its layer messages: rope-cpu does not read it",
+        "tuned:1 is listed without parameters that have no option: tfs_z",
+        "tuned:2 is listed without its layer params: ",
+        "tuned:2 is listed without its layer system: ",
+        "tuned:2 is listed without its layer adapter: ",
+    ] {
+        assert!(notes.contains(note), "{note}: {notes}");
+    }
+    assert_eq!(notes.lines().count(), 5, "{notes}");
+    // A preset of the file has priority, and its options come first.
+    stores.write("presets.toml", "[\"tuned:1\"]\ntemp = 1\n");
+    let keys: Vec<_> = stores.shelf().find("tuned:1").unwrap().options();
+    assert_eq!((keys.len(), &keys[0].choices[0].values[0][..]), (2, "1"));
+    // ollama's files are its own.
+    let error = stores.shelf().remove("tuned:2").unwrap_err().to_string();
+    assert!(error.contains("ollama rm tuned:2"), "{error}");
+}
+
+#[test]
+fn missing_parts_are_not_listed() {
+    let stores = Stores::new();
+    stores.model("models/m-00001-of-00002.gguf");
+    assert_eq!(stores.names(), [""; 0]);
+    let notes = stores.notes();
     assert!(notes.contains("m-00002-of-00002.gguf: not listed"), "{notes}");
     stores.model("models/m-00002-of-00002.gguf");
     assert_eq!(stores.shelf().find("m").unwrap().paths.len(), 2);

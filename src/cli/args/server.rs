@@ -95,7 +95,7 @@ impl ServeArgs {
     /// # Errors
     /// If its preset has invalid options.
     pub fn for_entry(&self, entry: &Entry) -> Result<Self, Error> {
-        let args = match entry.presets.iter().any(|preset| !preset.choices.is_empty()) {
+        let args = match entry.options().iter().any(|preset| !preset.choices.is_empty()) {
             true => crate::cli::serve_args_of(entry)?,
             false => self.clone(),
         };

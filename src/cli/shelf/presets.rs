@@ -11,7 +11,7 @@ use crate::cli::{environment, error::Error, llama::Program, names};
 const SIMILAR: f64 = 0.75;
 
 /// llama-server's keys that are not options.
-const OF_ROUTER: [&str; 2] = ["load-on-startup", "stop-timeout"];
+const OF_ROUTER: [&str; 3] = ["dedup-cache-models", "load-on-startup", "stop-timeout"];
 
 /// An option of a preset: its place in the file, and its arguments.
 pub struct Placed {
@@ -132,5 +132,8 @@ fn nearest(root: &Command, key: &str) -> Option<String> {
 
 /// Returns where an option is, for messages.
 fn place(preset: &Preset, choice: &Choice) -> String {
-    format!("{}:{}", preset.path.display(), choice.line)
+    match choice.line {
+        0 => format!("{} of {}", choice.key, preset.name.escape_debug()),
+        line => format!("{}:{line}", preset.path.display()),
+    }
 }

@@ -135,16 +135,17 @@ pub async fn choose(
     let (mut parts, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.map_err(ApiError::invalid)?;
     let models = &server.models;
-    let asked = match models.is_shelf() {
-        true => Asked::of(&body)?,
-        false => Asked::default(),
-    };
+    // The body has no effect with `-m`, unless the request waits.
+    let asked = models.is_shelf().then(|| Asked::of(&body)).transpose()?;
     let in_query = model_in_query(&parts.uri);
-    let chosen = asked.name()?.or(in_query.as_deref());
+    let named = asked.as_ref().map(Asked::name).transpose()?.flatten();
+    let chosen = named.or(in_query.as_deref());
     let (name, entry) = models.resolve(chosen, &server.options.listen.alias)?;
-    let keep_alive = asked.keep_alive()?;
+    let keep_alive = asked.as_ref().map(Asked::keep_alive).transpose()?.flatten();
     let path = parts.uri.path().to_string();
-    if models.is_shelf() && keep_alive.is_some_and(KeepAlive::is_zero) && asked.is_empty(&path) {
+    if keep_alive.is_some_and(KeepAlive::is_zero)
+        && asked.as_ref().is_some_and(|asked| asked.is_empty(&path))
+    {
         manage::check(&parts)?;
         models.unload(&name);
         return Ok(ollama::unloaded(&path, &name));
@@ -152,12 +153,15 @@ pub async fn choose(
     let mut waiting = models.wait(&name, entry, keep_alive)?;
     let lease = match waiting.ready() {
         Some(lease) => lease?,
-        None if Asked::of(&body)?.streams(&path) => {
-            let speaks = Speaks { framing: framing(&path), name, path };
-            let request = Request::from_parts(parts, Body::from(body));
-            return Ok(speaks.while_waiting(&server, waiting, request, next).await);
+        None => {
+            let asked = asked.map_or_else(|| Asked::of(&body), Ok)?;
+            if asked.streams(&path) {
+                let speaks = Speaks { framing: framing(&path), name, path };
+                let request = Request::from_parts(parts, Body::from(body));
+                return Ok(speaks.while_waiting(&server, waiting, request, next).await);
+            }
+            waiting.lease().await?
         }
-        None => waiting.lease().await?,
     };
     drop(waiting);
     parts.extensions.insert(Loaded(lease.app.clone()));

@@ -47,17 +47,17 @@ impl Models {
             return Err(ApiError::unavailable("the server is stopping"));
         }
         let model = state.model(name, entry, self.options.keep_alive);
+        let is_closed = model.closes
+            || matches!(model.phase, Phase::Unloaded | Phase::Failed(_) | Phase::Closing);
         match model.phase {
             Phase::Starting => return Err(ApiError::unavailable("Loading model")),
-            Phase::Unloaded | Phase::Failed(_) | Phase::Closing
-                if self.options.no_models_autoload && name != ONLY && !model.wanted =>
-            {
+            _ if is_closed && self.options.no_models_autoload && name != ONLY && !model.wanted => {
                 return Err(ApiError::invalid(format_args!(
                     "the model {name:?} is not loaded, and the server was started with \
                      --no-models-autoload: POST /models/load first"
                 )));
             }
-            Phase::Loaded(_) => {}
+            Phase::Loaded(_) if !model.closes => {}
             _ if model.waiting >= self.waiting_max => {
                 return Err(ApiError::busy(format_args!(
                     "{} requests wait for the model {name:?} already: try again later",
@@ -97,11 +97,11 @@ impl Waiting {
             return Some(Err(ApiError::unavailable("the server is stopping")));
         }
         let model = state.models.get_mut(&self.name)?;
-        let app = match &model.phase {
-            Phase::Loaded(opened) => opened.app.clone(),
-            Phase::Failed(error) => return Some(Err(error.clone())),
-            _ => return None,
-        };
+        if let Phase::Failed(error) = &model.phase {
+            return Some(Err(error.clone()));
+        }
+        // Otherwise its options may be earlier ones.
+        let app = model.opened().filter(|_| !model.closes)?.app.clone();
         model.leases += 1;
         model.keep_alive = self.keep_alive.unwrap_or(model.keep_alive);
         Some(Ok(Lease { models: self.models.clone(), name: self.name.clone(), app }))

@@ -48,14 +48,19 @@ impl Models {
     /// If the system cannot start a thread.
     pub fn start(self: &Arc<Self>, open: Box<Open>) -> io::Result<()> {
         let models = self.clone();
-        thread::Builder::new().name("models".into()).spawn(move || models.run(&open))?;
+        let thread =
+            thread::Builder::new().name("models".into()).spawn(move || models.run(&open))?;
+        // A server starts it once.
+        let _ = self.loader.set(thread);
         Ok(())
     }
 
     fn run(&self, open: &Open) {
         let mut state = self.lock();
         while !state.stopping {
-            state = match state.next(&self.options) {
+            let next = state.next(&self.options);
+            self.tell_changes(&mut state);
+            state = match next {
                 Next::Open(name) => self.open(state, &name, open),
                 Next::Close { name, sleeps } => self.close(state, &name, sleeps),
                 Next::Wait(None) => self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -130,6 +135,10 @@ impl Models {
     ) -> MutexGuard<'m, State> {
         let opened = state.models.get_mut(name).and_then(|model| {
             model.closes = false;
+            if model.is_broken() {
+                let message = "its scheduler panicked: a bug, please report it";
+                warn!(target: "models", model = name, message, "opens again with the next request");
+            }
             model.take()
         });
         let Some(Opened { app, runtime }) = opened else { return state };

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    sync::atomic::Ordering::Relaxed,
     time::{Duration, Instant},
 };
 
@@ -22,6 +23,8 @@ pub struct State {
     pub queue: VecDeque<String>,
     /// Whether the server stops.
     pub stopping: bool,
+    /// The states that the clients that watch know, without unloaded models.
+    pub told: BTreeMap<String, Status>,
 }
 
 /// A model that has been used.
@@ -112,12 +115,17 @@ impl Model {
         }
     }
 
-    /// Returns the model, if it is open.
+    /// Returns the model, if it is open and its scheduler has not panicked.
     pub fn opened(&self) -> Option<&Opened> {
         match &self.phase {
-            Phase::Loaded(opened) => Some(opened),
+            Phase::Loaded(opened) if !has_ended(opened) => Some(opened),
             _ => None,
         }
+    }
+
+    /// Returns whether its scheduler has panicked, so that it must be opened again.
+    pub fn is_broken(&self) -> bool {
+        matches!(&self.phase, Phase::Loaded(opened) if has_ended(opened))
     }
 
     /// Sets the model, which is open now.
@@ -139,9 +147,10 @@ impl Model {
         }
     }
 
-    /// Returns whether it can be closed: it is open, and no request uses it or waits for it.
+    /// Returns whether it can be closed: it is open, and no request uses it or waits for it. Requests
+    /// that wait for a model to be closed and opened again do not count.
     fn is_idle(&self) -> bool {
-        let unused = self.leases == 0 && self.waiting == 0;
+        let unused = self.leases == 0 && (self.waiting == 0 || self.closes);
         // A client that closed its connection has no lease, and its answer ends after the step.
         unused && self.opened().is_some_and(|opened| !opened.app.scheduler.status().busy())
     }
@@ -151,6 +160,7 @@ impl Model {
         match self.phase {
             Phase::Unloaded | Phase::Failed(_) | Phase::Closing => Status::Unloaded,
             Phase::Starting | Phase::Waiting | Phase::Loading => Status::Loading,
+            Phase::Loaded(_) if self.is_broken() => Status::Unloaded,
             Phase::Loaded(_) => Status::Loaded,
             Phase::Sleeping => Status::Sleeping,
         }
@@ -180,6 +190,10 @@ impl Model {
             .sleep_idle_seconds
             .is_some_and(|time| self.keep_alive.time().is_none_or(|keep| time <= keep))
     }
+}
+
+fn has_ended(opened: &Opened) -> bool {
+    opened.app.scheduler.status().ended.load(Relaxed)
 }
 
 impl State {
@@ -227,6 +241,9 @@ impl State {
     /// Returns what to do next.
     pub fn next(&mut self, options: &Shelved) -> Next {
         self.drop_abandoned();
+        if let Some((name, _)) = self.models.iter().find(|(_, model)| model.is_broken()) {
+            return Next::Close { name: name.clone(), sleeps: false };
+        }
         let now = Instant::now();
         let expired = |model: &Model| model.expires(options).is_some_and(|end| end <= now);
         let mut idle = self.models.iter().filter(|(_, model)| model.is_idle());

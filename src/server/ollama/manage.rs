@@ -4,21 +4,21 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     Json,
-    body::{Body, Bytes},
+    body::Body,
     extract::State,
     http::header::CONTENT_TYPE,
     response::{IntoResponse, Response},
 };
-use rope_cpu::hub::Wanted;
+use rope_cpu::shelf::presets::OfOllama;
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
 use crate::server::{
     error::ApiError,
-    manage::Manager,
-    models::{Progress, Status},
-    read::{Failure, parse},
+    manage::{Managed, Named},
+    models::Progress,
+    read::{Failure, Treatment},
     state::Server,
     work,
 };
@@ -30,39 +30,26 @@ const PAUSE: Duration = Duration::from_millis(100);
 const BUFFERED: usize = 16;
 
 crate::object! {
-    struct Pull {
+    /// A request of `/api/pull`.
+    pub struct Pull {
         /// Whether to accept a hub without a valid certificate, which is refused.
         insecure: Option<bool>,
-        /// The repository: `USER/MODEL[:QUANT]`, also after `hf.co/`.
-        model: Option<String>,
-        /// An older name of `model`.
-        name: Option<String>,
         /// Whether to report the progress; true by default.
         stream: Option<bool>,
+        ..named: Named,
     }
 }
 
-/// Answers `POST /api/pull`: downloads a model from the hub. A client that leaves does not stop it.
+/// Answers `POST /api/pull`: downloads a model from the hub. The download ends when all of its clients
+/// have left.
 pub async fn pull(
-    _: Manager,
     State(server): State<Arc<Server>>,
-    body: Bytes,
+    Managed(pull): Managed<Pull>,
 ) -> Result<Response, ApiError> {
-    server.models.shelf()?;
-    let pull: Pull = parse(&body)?;
     if pull.insecure == Some(true) {
         return Err(ApiError::field("insecure", "false"));
     }
-    let name = pull.model.or(pull.name).ok_or_else(|| ApiError::field("model", "given"))?;
-    let name = ["hf.co/", "huggingface.co/"]
-        .iter()
-        .find_map(|hub| name.strip_prefix(hub))
-        .unwrap_or(&name);
-    let wanted: Wanted = name.parse().map_err(|_| {
-        let expected = "USER/MODEL[:QUANT], a repository of the Hugging Face Hub";
-        Failure::unless_one_of("model", expected, Some(name))
-    })?;
-    let mut progress = server.models.pull(wanted, name)?;
+    let mut progress = server.models.pull(&pull.named.required()?)?;
     if !pull.stream.unwrap_or(true) {
         let ended = progress.wait_for(|progress| progress.end.is_some()).await;
         return match ended.ok().and_then(|progress| progress.end.clone()) {
@@ -112,48 +99,20 @@ async fn report(
     }
 }
 
-crate::object! {
-    struct Delete {
-        /// The name of the model.
-        model: Option<String>,
-        /// An older name of `model`.
-        name: Option<String>,
-    }
-}
-
 /// Answers `DELETE /api/delete`: removes a model that rope-cpu downloaded, or an alias.
 pub async fn delete(
-    _: Manager,
     State(server): State<Arc<Server>>,
-    body: Bytes,
+    Managed(named): Managed<Named>,
 ) -> Result<Json<Value>, ApiError> {
-    let (shelf, models) = (server.models.shelf()?, &server.models);
-    let Delete { model, name } = parse(&body)?;
-    let name = model.or(name).ok_or_else(|| ApiError::field("model", "given"))?;
-    let listed = models.listed(&name, &[])?;
-    if listed.name != name {
-        return Err(ApiError::not_found(format_args!(
-            "no model is named {name:?}: give the whole name, such as {:?}",
-            listed.name
-        )));
-    }
-    if listed.status == Status::Loading
-        || listed.app.is_some_and(|app| app.scheduler.status().busy())
-    {
-        return Err(ApiError::unavailable(format_args!(
-            "the model {name:?} is in use: try again later"
-        )));
-    }
-    models.unload(&name);
-    let removed = shelf.remove(&name).map_err(ApiError::invalid)?;
-    models.refresh();
+    let removed = server.models.remove(&named.required()?)?;
     Ok(Json(
         json!({ "removed": removed.name, "bytes": removed.bytes, "shared_with": removed.shared }),
     ))
 }
 
 crate::object! {
-    struct Copy {
+    /// A request of `/api/copy`.
+    pub struct Copy {
         /// The new name.
         destination: Option<String>,
         /// The name of a model.
@@ -163,61 +122,70 @@ crate::object! {
 
 /// Answers `POST /api/copy`: gives a model another name.
 pub async fn copy(
-    _: Manager,
     State(server): State<Arc<Server>>,
-    body: Bytes,
+    Managed(Copy { source, destination }): Managed<Copy>,
 ) -> Result<Json<Value>, ApiError> {
-    server.models.shelf()?;
-    let Copy { source, destination } = parse(&body)?;
     let source = source.ok_or_else(|| ApiError::field("source", "given"))?;
     let destination = destination.ok_or_else(|| ApiError::field("destination", "given"))?;
-    name_model(&server, &source, &destination)?;
+    let copied = server.models.shelf()?.copy(&source, &destination);
+    server.models.refresh();
+    copied.map_err(ApiError::invalid)?;
     Ok(Json(json!({ "status": "success" })))
 }
 
 crate::object! {
-    struct Create {
+    /// A request of `/api/create`.
+    pub struct Create {
         /// The name of a model.
         from: Option<String>,
-        /// The new name.
-        model: Option<String>,
-        /// An older name of `model`.
-        name: Option<String>,
-        /// Options, which are refused: presets have them.
+        /// Its options, such as `{"temperature": 0.2}`, under ollama's names.
         parameters: Option<Map<String, Value>>,
-        /// A system message, which is refused.
+        /// Whether the answer comes in lines; true by default.
+        stream: Option<bool>,
+        /// The system message of conversations that have none.
         system: Option<String>,
-        /// A chat template, which is refused.
-        template: Option<String>,
+        ..named: Named,
+    }
+    others {
+        "adapters": Treatment::Refused("give a preset the option lora", &[]),
+        "files": Treatment::Refused("give \"from\", the name of a model", &[]),
+        "license": Treatment::Ignored("the license is in the model file"),
+        "messages": Treatment::Refused("send them with each request", &[]),
+        "modelfile": Treatment::Refused("use rope-cpu import", &[]),
+        "path": Treatment::Refused("use rope-cpu import", &[]),
+        "quantization": Treatment::Refused("use rope-cpu quantize", &[]),
+        "quantize": Treatment::Refused("use rope-cpu quantize", &[]),
+        "template": Treatment::Refused("the template in the model file is used", &[]),
     }
 }
 
-/// Answers `POST /api/create`: gives a model another name. Options belong into the file of presets.
+/// Answers `POST /api/create`: makes a preset of a model.
 pub async fn create(
-    _: Manager,
     State(server): State<Arc<Server>>,
-    body: Bytes,
-) -> Result<Json<Value>, ApiError> {
-    server.models.shelf()?;
-    let Create { from, model, name, parameters, system, template } = parse(&body)?;
-    let given = [
-        ("parameters", parameters.is_some_and(|parameters| !parameters.is_empty())),
-        ("system", system.is_some_and(|system| !system.is_empty())),
-        ("template", template.is_some_and(|template| !template.is_empty())),
-    ];
-    if let Some((field, _)) = given.into_iter().find(|(_, given)| *given) {
-        return Err(ApiError::unsupported(format_args!(
-            "\"{field}\" is not supported here: write a preset, or import a Modelfile with rope-cpu import"
-        )));
-    }
+    Managed(Create { from, parameters, stream, system, named }): Managed<Create>,
+) -> Result<Response, ApiError> {
     let from = from.ok_or_else(|| ApiError::field("from", "the name of a model"))?;
-    let name = model.or(name).ok_or_else(|| ApiError::field("model", "given"))?;
-    name_model(&server, &from, &name)?;
-    Ok(Json(json!({ "status": "success" })))
-}
-
-fn name_model(server: &Server, from: &str, to: &str) -> Result<(), ApiError> {
-    let copied = server.models.shelf()?.copy(from, to);
+    let name = named.required()?;
+    let parameters = Value::from(parameters.unwrap_or_default()).to_string();
+    let wrong = |reason: String| Failure::of("parameters", reason);
+    let mut options = OfOllama::parameters(&parameters).map_err(wrong)?;
+    if !options.unknown.is_empty() {
+        let reason = format!("no option has the effect of {}", options.unknown.join(", "));
+        return Err(wrong(reason).into());
+    }
+    options.add_system(&system.unwrap_or_default());
+    let shelf = server.models.shelf()?;
+    let draft = shelf.draft(&from, &name, options.choices).map_err(ApiError::invalid)?;
+    (server.check)(&draft).map_err(ApiError::invalid)?;
+    shelf.write(&draft).map_err(ApiError::invalid)?;
     server.models.refresh();
-    copied.map(drop).map_err(ApiError::invalid)
+    // If it is open, with earlier options.
+    server.models.unload(&name);
+    if stream == Some(false) {
+        return Ok(Json(json!({ "status": "success" })).into_response());
+    }
+    let layer = draft.digest.map(|digest| format!("using existing layer sha256:{digest}"));
+    let steps = layer.into_iter().chain(["writing manifest".into(), "success".into()]);
+    let lines: String = steps.map(|status| format!("{}\n", json!({ "status": status }))).collect();
+    Ok(([(CONTENT_TYPE, "application/x-ndjson")], lines).into_response())
 }

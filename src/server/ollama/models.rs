@@ -6,11 +6,11 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use axum::{Json, body::Bytes, extract::State};
+use axum::{Json, extract::State};
 use jiff::Timestamp;
 use rope_cpu::{
     gguf::{File, Gguf, Value as MetadataValue},
-    shelf::Entry,
+    shelf::{Entry, presets::parameter_of_ollama},
 };
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -18,8 +18,9 @@ use sha2::{Digest, Sha256};
 use crate::server::{
     app::App,
     error::ApiError,
+    manage::Named,
     models::{self, Listed},
-    read::parse,
+    read::Parsed,
     state::Server,
 };
 
@@ -59,29 +60,45 @@ fn expiry(left: Option<Duration>) -> String {
     end.unwrap_or(Timestamp::MAX).to_string()
 }
 
-crate::object! {
-    struct Show {
-        /// The name of the model; with `-m` it has no effect.
-        model: Option<String>,
-        /// An older name of `model`.
-        name: Option<String>,
-    }
-}
-
-/// Answers `POST /api/show`.
-pub async fn show(State(server): State<Arc<Server>>, body: Bytes) -> Result<Json<Value>, ApiError> {
-    let Show { model, name } = parse(&body)?;
-    let name = model.or(name);
+/// Answers `POST /api/show`. With `-m` the name has no effect.
+pub async fn show(
+    State(server): State<Arc<Server>>,
+    Parsed(named): Parsed<Named>,
+) -> Result<Json<Value>, ApiError> {
+    let name = named.optional();
     let (name, entry) = server.models.resolve(name.as_deref(), &server.options.listen.alias)?;
     match (server.models.loaded(Some(&name)), entry) {
-        (Ok(app), _) => shown_app(&app),
+        (Ok(app), entry) => shown_app(&app, entry.as_ref()),
         (Err(_), Some(entry)) => shown_entry(&entry),
         (Err(error), None) => Err(error),
     }
 }
 
+/// Returns the parameters of a model as ollama shows them, a line each, and its system message.
+fn parameters(entry: Option<&Entry>) -> (Vec<String>, String) {
+    let (mut lines, mut system) = (Vec::new(), String::new());
+    let mut known = Vec::new();
+    for choice in entry.into_iter().flat_map(|entry| entry.options()).flat_map(|p| p.choices) {
+        if known.contains(&choice.key) {
+            continue;
+        }
+        match parameter_of_ollama(&choice.key) {
+            Some(name) => lines.extend(choice.values.iter().map(|value| match name {
+                "stop" => format!("{name} {value:?}"),
+                _ => format!("{name} {value}"),
+            })),
+            None if choice.key == "system-prompt" => {
+                system = choice.values.concat().replace("\\\\", "\\");
+            }
+            None => {}
+        }
+        known.push(choice.key);
+    }
+    (lines, system)
+}
+
 /// Shows an open model.
-fn shown_app(app: &App) -> Result<Json<Value>, ApiError> {
+fn shown_app(app: &App, entry: Option<&Entry>) -> Result<Json<Value>, ApiError> {
     let generates = app.model.config().causal;
     let mut capabilities = vec![if generates { "completion" } else { "embedding" }];
     if app.template_source.contains("tools") {
@@ -93,9 +110,13 @@ fn shown_app(app: &App) -> Result<Json<Value>, ApiError> {
     if app.template.as_ref().is_ok_and(|template| template.format().reasons()) {
         capabilities.push("thinking");
     }
+    let (mut lines, _) = parameters(entry);
+    lines.retain(|line| !line.starts_with("num_ctx "));
+    lines.insert(0, format!("num_ctx {}", app.context));
     Ok(Json(json!({
         "modelfile": "",
-        "parameters": format!("num_ctx {}", app.context),
+        "parameters": lines.join("\n"),
+        "system": app.options.requests.system_prompt.as_deref().unwrap_or_default(),
         "template": app.template_source,
         "details": details(app.model.gguf()),
         "model_info": info(app.model.gguf()),
@@ -114,9 +135,11 @@ fn shown_entry(entry: &Entry) -> Result<Json<Value>, ApiError> {
     if template.contains("tools") {
         capabilities.push("tools");
     }
+    let (lines, system) = parameters(Some(entry));
     Ok(Json(json!({
         "modelfile": "",
-        "parameters": "",
+        "parameters": lines.join("\n"),
+        "system": system,
         "template": template,
         "details": details(&gguf),
         "model_info": info(&gguf),

@@ -4,7 +4,6 @@ use std::{collections::HashMap, sync::Arc, time::UNIX_EPOCH};
 
 use axum::{
     Json,
-    body::Bytes,
     extract::{Path, Query, State},
 };
 use rope_cpu::shelf::Entry;
@@ -13,9 +12,7 @@ use serde_json::{Value, json};
 use crate::server::{
     app::App,
     error::ApiError,
-    manage::Manager,
     models::{self, Listed, Status},
-    read::parse,
     state::Server,
 };
 
@@ -47,41 +44,6 @@ pub async fn model(
         Ok(entry(&listed, &server, true))
     });
     Ok(Json(found.await?))
-}
-
-crate::object! {
-    struct Named {
-        /// The name of the model.
-        model: Option<String>,
-    }
-}
-
-/// Answers `POST /models/load`: starts to open a model, and does not wait.
-pub async fn load(
-    _: Manager,
-    State(server): State<Arc<Server>>,
-    body: Bytes,
-) -> Result<Json<Value>, ApiError> {
-    server.models.shelf()?;
-    let name = parse::<Named>(&body)?.model.ok_or_else(|| ApiError::field("model", "given"))?;
-    let (name, entry) = server.models.resolve(Some(&name), &[])?;
-    server.models.load(&name, entry);
-    Ok(Json(json!({ "success": true })))
-}
-
-/// Answers `POST /models/unload`: closes a model once no request uses it, and does not wait.
-pub async fn unload(
-    _: Manager,
-    State(server): State<Arc<Server>>,
-    body: Bytes,
-) -> Result<Json<Value>, ApiError> {
-    server.models.shelf()?;
-    let name = parse::<Named>(&body)?.model.ok_or_else(|| ApiError::field("model", "given"))?;
-    let (name, _) = server.models.resolve(Some(&name), &[])?;
-    match server.models.unload(&name) {
-        true => Ok(Json(json!({ "success": true }))),
-        false => Err(ApiError::invalid(format_args!("the model {name:?} is not loaded"))),
-    }
 }
 
 /// Returns a model in a list.

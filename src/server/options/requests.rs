@@ -96,6 +96,15 @@ pub struct Requests {
     #[arg(hide_default_value = true)]
     pub predict: Limit,
 
+    /// System message of conversations that have none
+    #[arg(long, alias = "-sys", value_name = "TEXT", allow_hyphen_values = true)]
+    pub system_prompt: Option<String>,
+
+    /// Stop string of answers, unless a request gives its own; may be repeated
+    #[arg(short, long, alias = "stop", value_name = "TEXT", allow_hyphen_values = true)]
+    #[arg(hide_short_help = true)]
+    pub reverse_prompt: Vec<String>,
+
     /// Whether the model reasons before it answers: on, off or auto
     ///
     /// On and auto: the chat template is rendered with reasoning. Off: it is rendered without, and

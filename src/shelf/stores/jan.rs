@@ -42,7 +42,12 @@ fn folders(
             Err(error) => scan.note(&listed, format_args!("not listed: {error}")),
             Ok(text) => match value(&text, "model_path").and_then(|path| inside(data, path)) {
                 Some(path) => {
-                    scan.add(name, &path, Store::Jan, value(&text, "model_sha256").and_then(digest))
+                    scan.add(
+                        name,
+                        &path,
+                        Store::Jan,
+                        value(&text, "model_sha256").and_then(digest),
+                    );
                 }
                 None => {
                     scan.note(&listed, "not listed: its model_path is not a file in Jan's folder")

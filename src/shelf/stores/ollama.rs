@@ -1,4 +1,5 @@
-//! ollama's store: `manifests/HOST/NAMESPACE/NAME/TAG` is JSON that names `blobs/sha256-HEX`.
+//! ollama's store: `manifests/HOST/NAMESPACE/NAME/TAG` is JSON that names `blobs/sha256-HEX`, the layers
+//! of a model: its weights, parameters, system message and adapters.
 
 use std::{
     fs, io,
@@ -8,7 +9,13 @@ use std::{
 use serde::Deserialize;
 
 use super::{Scan, is_within, small_text};
-use crate::{json, shelf::Store};
+use crate::{
+    json,
+    shelf::{
+        Store,
+        presets::{Choice, OfOllama},
+    },
+};
 
 #[derive(Deserialize)]
 struct Manifest {
@@ -23,8 +30,20 @@ struct Layer {
     digest: String,
 }
 
-const MODEL: &str = "application/vnd.ollama.image.model";
-const ADAPTER: &str = "application/vnd.ollama.image.adapter";
+/// Media types of layers, before their kind.
+const KIND: &str = "application/vnd.ollama.image.";
+
+/// Layers without an effect: the template is in the model file too.
+const WITHOUT_EFFECT: [&str; 2] = ["template", "license"];
+
+/// A model in the store.
+struct Model {
+    path: PathBuf,
+    hash: String,
+    choices: Vec<Choice>,
+    /// What is left out of it, one sentence each.
+    notes: Vec<String>,
+}
 
 /// Adds the models of a store.
 ///
@@ -44,8 +63,14 @@ pub fn scan(store: &Path, scan: &mut Scan) -> io::Result<()> {
     paths.sort();
     for path in paths.into_iter().filter(|path| path.is_file()) {
         let Some(name) = name(&path, &manifests) else { continue };
-        match blob(&path, store, &name, scan) {
-            Ok(Some((blob, digest))) => scan.add(name, &blob, Store::Ollama, Some(digest)),
+        match model(&path, store) {
+            Ok(Some(model)) => {
+                for text in model.notes {
+                    scan.note(&path, format_args!("{name} is listed {text}"));
+                }
+                let found = scan.add(name, &model.path, Store::Ollama, Some(model.hash));
+                found.into_iter().for_each(|found| found.choices.clone_from(&model.choices));
+            }
             // A model in another format, which ollama runs in another way.
             Ok(None) => scan.note(&path, "not listed: it has no GGUF model"),
             Err(reason) => scan.note(&path, format_args!("not listed: {reason}")),
@@ -67,30 +92,57 @@ fn name(manifest: &Path, manifests: &Path) -> Option<String> {
     }
 }
 
-/// Returns the file of the model that a manifest names, with its SHA-256.
-fn blob(
-    manifest: &Path,
-    store: &Path,
-    name: &str,
-    scan: &mut Scan,
-) -> Result<Option<(PathBuf, String)>, String> {
+/// Returns the model of a manifest; `None` if it is in another format.
+fn model(manifest: &Path, store: &Path) -> Result<Option<Model>, String> {
     let text = small_text(manifest).map_err(|e| e.to_string())?;
-    let manifest_of: Manifest = json::parse(&text).map_err(|e| e.to_string())?;
-    let layer = |kind: &str| manifest_of.layers.iter().find(|layer| layer.media_type == kind);
-    let Some(model) = layer(MODEL) else { return Ok(None) };
-    let (path, hash) = file(&model.digest, store)?;
-    if let Some(adapter) = layer(ADAPTER) {
-        let (adapter, _) = file(&adapter.digest, store)?;
-        scan.note(
-            manifest,
-            format_args!("{name} is listed without its adapter, {}", adapter.display()),
-        );
-    }
+    let Manifest { layers } = json::parse(&text).map_err(|e| e.to_string())?;
+    let of_kind = |layer: &Layer| layer.media_type.strip_prefix(KIND) == Some("model");
+    let Some(weights) = layers.iter().find(|layer| of_kind(layer)) else { return Ok(None) };
+    let (path, hash) = file(&weights.digest, store)?;
     let mut magic = [0; 4];
     let read =
         fs::File::open(&path).and_then(|mut file| io::Read::read_exact(&mut file, &mut magic));
     read.map_err(|e| e.to_string())?;
-    Ok((magic == *b"GGUF").then_some((path, hash)))
+    if magic != *b"GGUF" {
+        return Ok(None);
+    }
+    let (choices, notes) = options(&layers, store);
+    Ok(Some(Model { path, hash, choices, notes }))
+}
+
+/// Returns the options of a model's layers, and what is left out.
+fn options(layers: &[Layer], store: &Path) -> (Vec<Choice>, Vec<String>) {
+    let (mut read, mut notes) = (OfOllama::default(), Vec::new());
+    let (mut system, mut adapters) = (String::new(), Vec::new());
+    for Layer { media_type, digest } in layers {
+        let kind = media_type.strip_prefix(KIND).unwrap_or(media_type);
+        let text = || {
+            let (path, _) = file(digest, store)?;
+            small_text(&path).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let result = match kind {
+            "model" => Ok(()),
+            kind if WITHOUT_EFFECT.contains(&kind) => Ok(()),
+            "params" => {
+                text().and_then(|text| OfOllama::parameters(&text)).map(|layer| read = layer)
+            }
+            "system" => text().map(|text| system = text),
+            "adapter" => file(digest, store)
+                .map(|(path, _)| adapters.push(path.to_string_lossy().into_owned())),
+            _ => Err("rope-cpu does not read it".into()),
+        };
+        if let Err(reason) = result {
+            notes.push(format!("without its layer {}: {reason}", kind.escape_debug()));
+        }
+    }
+    read.add_system(&system);
+    read.add_adapters(adapters);
+    if !read.unknown.is_empty() {
+        let names: Vec<_> =
+            read.unknown.iter().map(|name| name.escape_debug().to_string()).collect();
+        notes.push(format!("without parameters that have no option: {}", names.join(", ")));
+    }
+    (read.choices, notes)
 }
 
 /// Returns the file of a digest `sha256:HEX`, with the digits. A digest that is no such number could
