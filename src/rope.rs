@@ -15,7 +15,8 @@
 //!   DPRoPE minimizes a measure of the crate `rope_cpu_lab`.
 //! - `policy`: the sequence length that frequencies are computed for, if a rule depends on it.
 //! - `method`: methods that change attention instead of frequencies, with a file for each ([`rerope`],
-//!   [`self_extend`], [`lm_infinite`], [`mod@string`], `attention_sinks`). `visibility` is their effect on a query.
+//!   [`self_extend`], [`lm_infinite`], [`mod@string`], [`dca`], `attention_sinks`). `visibility` is their effect on a
+//!   query.
 //! - `table`: inverse frequencies for a plan and an effective length.
 //! - `cache`: cos/sin rows for these frequencies, [`Rope`].
 //! - `auto`: the choice of a method for a context. `warn` finds settings that are probably mistakes,
@@ -34,6 +35,7 @@ mod bake;
 mod cache;
 pub mod clex;
 pub mod cope;
+pub mod dca;
 mod divisors;
 pub mod dprope;
 pub mod dynamic;
@@ -114,6 +116,7 @@ pub static METHODS: &[&Scaling] = &[
     &self_extend::SELF_EXTEND,
     &lm_infinite::LM_INFINITE,
     &string::STRING,
+    &dca::DCA,
 ];
 
 /// Layers, or keys in them, that share frequencies.

@@ -119,6 +119,11 @@ pub enum Error {
          method that changes frequencies only, such as yarn or ntk"
     )]
     KeysAreFinal { cause: String, architecture: String, reason: &'static str },
+    #[error(
+        "RoPE scaling {scaling} changes the distances to earlier tokens, but {architecture} models {reason}: \
+         choose a method that changes frequencies only, such as yarn or ntk"
+    )]
+    Distances { scaling: &'static Scaling, architecture: String, reason: &'static str },
     #[error(transparent)]
     Metadata(#[from] gguf::MetadataError),
 }

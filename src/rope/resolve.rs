@@ -168,12 +168,19 @@ fn resolve(
         context,
         warnings,
     };
-    let final_keys = match (causal, family.keys_are_final) {
-        (false, _) => Some("read each text in one pass"),
-        (true, true) => Some("normalize keys after their rotation"),
+    let reasons = match (causal, family.keys_are_final) {
+        (false, _) => Some(("read each text in one pass", "attend to later ones as well")),
+        (true, true) => {
+            let reason = "normalize keys after their rotation";
+            Some((reason, reason))
+        }
         (true, false) => None,
     };
-    if let Some(reason) = final_keys.filter(|_| plan.raw_keys()) {
+    if let Some((_, reason)) = reasons.filter(|_| plan.method.is_some() && !plan.raw_keys()) {
+        let scaling = plan.scaling.value;
+        return Err(Error::Distances { scaling, architecture: architecture.into(), reason });
+    }
+    if let Some((reason, _)) = reasons.filter(|_| plan.raw_keys()) {
         let cause = match (&plan.method, &plan.policy) {
             (Some(_), _) => format!("RoPE scaling {}", plan.scaling.value),
             (_, Some(policy)) if plan.by_position() => {

@@ -105,7 +105,7 @@ fn values_out_of_range_are_reported_with_the_range() {
         (&["--top-p", "1.5"], "--top-p 1.5: must be from 0 to 1"),
         (
             &["--rope-scaling", "su"],
-            "none, linear, ntk, ntk-mixed, dynamic, dynamic-linear, yarn, dynamic-yarn, llama3, longrope, dprope, clex, cope, rerope, leaky-rerope, self-extend, lm-infinite, string, ntk-by-parts, auto",
+            "none, linear, ntk, ntk-mixed, dynamic, dynamic-linear, yarn, dynamic-yarn, llama3, longrope, dprope, clex, cope, rerope, leaky-rerope, self-extend, lm-infinite, string, dca, ntk-by-parts, auto",
         ),
         (&["--override-kv", "a=b"], "KEY=TYPE:VALUE"),
         (&["--lora-scaled", "a.gguf"], "FILE:SCALE"),

@@ -308,7 +308,7 @@ fn faults_of_a_file_are_errors_that_name_the_key_or_tensor() {
     assert_eq!(
         Scaling::named("su").unwrap_err().to_string(),
         "unknown RoPE scaling \"su\": must be one of none, linear, ntk, ntk-mixed, dynamic, dynamic-linear, yarn, \
-         dynamic-yarn, llama3, longrope, dprope, clex, cope, rerope, leaky-rerope, self-extend, lm-infinite, string"
+         dynamic-yarn, llama3, longrope, dprope, clex, cope, rerope, leaky-rerope, self-extend, lm-infinite, string, dca"
     );
     assert_eq!(
         Case::default().float("scaling.factor", -2.0).error(),
