@@ -20,7 +20,7 @@
 //! - `table`: inverse frequencies for a plan and an effective length.
 //! - `cache`: cos/sin rows for these frequencies, [`Rope`].
 //! - `auto`: the choice of a method for a context. `warn` finds settings that are probably mistakes,
-//!   and `advice` proposes settings that reach the context.
+//!   and `advice` proposes settings that reach the context. `trained` names methods that no setting applies.
 //! - `formulas` and `llama_cpp`: descriptions of a plan for the user. `effect`: its numbers, to
 //!   draw. `bake`: a plan as tensors and metadata for a file.
 //!
@@ -68,6 +68,7 @@ mod sourced;
 pub mod string;
 mod table;
 mod temperature;
+mod trained;
 mod visibility;
 mod warn;
 pub mod yarn;
@@ -91,6 +92,7 @@ pub use scaling::{SCALING, Scaling, parameters};
 pub use sourced::{Origin, Sourced, short};
 pub use table::Table;
 pub use temperature::Temperature;
+pub use trained::trained;
 pub use visibility::{FarKeys, Region, Visibility};
 
 /// The largest context that a file or a setting can name, in tokens.

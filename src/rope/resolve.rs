@@ -14,7 +14,7 @@ use super::{
     keys::Keys,
     method, ntk, rule,
     rule_inputs::RuleInputs,
-    table, warn, yarn,
+    table, trained, warn, yarn,
     yarn::{ATTENTION_FACTOR, ATTN_FACTOR, ORIG_CTX},
 };
 use crate::{gguf::Metadata, settings::Setting};
@@ -76,7 +76,11 @@ impl Plan {
         let with_warnings = |flags: &Flags| {
             let mut plan = resolve(flags)?;
             match model.rotates {
-                true => warn::add(&mut plan, flags, |flags| resolve(flags).ok()),
+                true => {
+                    let title = metadata.string("general.name").ok().flatten();
+                    plan.warnings.extend(trained::warning(title));
+                    warn::add(&mut plan, flags, |flags| resolve(flags).ok());
+                }
                 false => warn::add_without_rotation(&mut plan, flags),
             }
             Ok(plan)
@@ -119,6 +123,7 @@ fn resolve(
         Some(n_rot) => Some(WindowRope { n_rot, base: keys.window_base()? }),
         None => None,
     };
+    keys.check_trained()?;
     let chosen = chosen(&keys, &flags)?;
     // A method that changes attention keeps the frequencies of the file.
     let scaling = if chosen.value.acts_on_frequencies() { chosen.clone() } else { keys.scaling()? };
