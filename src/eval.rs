@@ -5,7 +5,7 @@
 //! operations of a token. [`mod@probe`] measures the peaks of the machine, and [`statistics`]
 //! computes means and deviations.
 //!
-//! RoPE: [`mod@attention`] measures attention scores by distance.
+//! RoPE: [`mod@attention`] measures attention scores by distance, and [`mod@recall`] the perplexity of needles.
 //!
 //! Quality: [`mod@perplexity`] scores a text. [`kl`] compares its probabilities with those that
 //! another run saved in a [`logits_file`]; both use the sums of [`likelihood`]. [`mod@decode`]
@@ -33,6 +33,8 @@ pub mod perplexity;
 #[doc(hidden)]
 pub mod probe;
 mod random;
+#[doc(hidden)]
+pub mod recall;
 #[doc(hidden)]
 pub mod ruler;
 #[doc(hidden)]

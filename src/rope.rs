@@ -15,11 +15,12 @@
 //!   DPRoPE minimizes a measure of the crate `rope_cpu_lab`.
 //! - `policy`: the sequence length that frequencies are computed for, if a rule depends on it.
 //! - `method`: methods that change attention instead of frequencies, with a file for each ([`rerope`],
-//!   [`self_extend`], [`lm_infinite`], [`mod@string`], `attention_sinks`). `visibility` is their effect on a query.
+//!   [`self_extend`], [`lm_infinite`], [`mod@string`], [`dca`], `attention_sinks`). `visibility` is their effect on a
+//!   query.
 //! - `table`: inverse frequencies for a plan and an effective length.
 //! - `cache`: cos/sin rows for these frequencies, [`Rope`].
 //! - `auto`: the choice of a method for a context. `warn` finds settings that are probably mistakes,
-//!   and `advice` proposes settings that reach the context.
+//!   and `advice` proposes settings that reach the context. `trained` names methods that no setting applies.
 //! - `formulas` and `llama_cpp`: descriptions of a plan for the user. `effect`: its numbers, to
 //!   draw. `bake`: a plan as tensors and metadata for a file.
 //!
@@ -34,6 +35,7 @@ mod bake;
 mod cache;
 pub mod clex;
 pub mod cope;
+pub mod dca;
 mod divisors;
 pub mod dprope;
 pub mod dynamic;
@@ -66,6 +68,7 @@ mod sourced;
 pub mod string;
 mod table;
 mod temperature;
+mod trained;
 mod visibility;
 mod warn;
 pub mod yarn;
@@ -89,6 +92,7 @@ pub use scaling::{SCALING, Scaling, parameters};
 pub use sourced::{Origin, Sourced, short};
 pub use table::Table;
 pub use temperature::Temperature;
+pub use trained::trained;
 pub use visibility::{FarKeys, Region, Visibility};
 
 /// The largest context that a file or a setting can name, in tokens.
@@ -114,6 +118,7 @@ pub static METHODS: &[&Scaling] = &[
     &self_extend::SELF_EXTEND,
     &lm_infinite::LM_INFINITE,
     &string::STRING,
+    &dca::DCA,
 ];
 
 /// Layers, or keys in them, that share frequencies.

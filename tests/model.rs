@@ -21,6 +21,7 @@ mod operations;
 mod place;
 mod position;
 mod predictor;
+mod recall;
 mod recurrence;
 mod resaved;
 mod run;

@@ -84,6 +84,12 @@ class RopeOptions(TypedDict, total=False):
     string_shift: int
     #: string: distance at which it starts again [default: 128]
     string_window: int
+    #: dca: largest distance [default: 3/4 of the trained context]
+    dca_chunk_size: int
+    #: dca: tokens at their true distance [default: 1/16 of the trained context]
+    dca_local_size: int
+    #: dca: scale attention as YaRN does, by the length: on or off [default: off]
+    dca_attention_scale: bool
     #: Effective length: position or run [default: position; longrope: run]
     rope_policy: str
     #: Attention sinks: keep the first N tokens and the last in a rolling context

@@ -26,6 +26,11 @@ use needles::{
 /// The score that RULER requires for its effective length: that of Llama 2 7B Chat at 4,096 tokens.
 pub const EFFECTIVE_SHARE: f64 = 0.856;
 
+/// Returns random words that a needle can have as its key or value.
+pub(super) fn key(random: &mut Random) -> String {
+    vocabulary::pair(random.below(vocabulary::PAIRS))
+}
+
 /// A prompt with its answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prompt {

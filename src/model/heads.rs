@@ -188,7 +188,7 @@ impl Heads<'_> {
         let Range { start, end } = self.visibility().visible(region, position);
         let ahead = match region {
             Region::Near => self.attention.config.ahead,
-            Region::Far => 0,
+            Region::Far | Region::Chunk(_) => 0,
         };
         start..end.saturating_add(ahead)
     }
@@ -227,7 +227,8 @@ impl Heads<'_> {
             if !self.keys_are_raw()
                 && let Some(layers) = self.layers(Region::Near)
             {
-                let rotation = self.rope_row(layers, row.effective_length, row.position);
+                let position = self.visibility().from_origin(row.position);
+                let rotation = self.rope_row(layers, row.effective_length, position);
                 rotate(self.cpu(), head_buffer, rotation);
             }
             if self.attention.norms_after_rotation {
@@ -286,15 +287,13 @@ impl Heads<'_> {
         let inputs = &query_key_value[(first_row + tile.first) * self.width()..];
         let tile = QueryTile { schedule, rows: tile_rows, kv_heads, heads: group, dim };
         self.load_queries(&tile, inputs, &mut buffers.queries);
-        if !self.keys_are_raw() {
-            self.prepare(&tile, Region::Near, None, buffers);
-        }
-        self.attend_part(phase, &tile, first_part, buffers, partials);
+        let mut prepared = None;
+        self.attend_part(phase, &tile, first_part, &mut prepared, buffers, partials);
         for runs in parts {
             let mut more = mem::take(&mut buffers.partials);
             let part = &mut more[..partials.len()];
             clear(part, dim);
-            self.attend_part(phase, &tile, runs, buffers, part);
+            self.attend_part(phase, &tile, runs, &mut prepared, buffers, part);
             let queries = partials.chunks_exact_mut(partial_len(dim));
             for (all, part) in queries.zip(part.chunks_exact(partial_len(dim))) {
                 merge(self.cpu(), all, part);
@@ -334,12 +333,14 @@ impl Heads<'_> {
         }
     }
 
-    /// Attends to one part of the context. A row may attend to some of its positions only.
+    /// Attends to one part of the context. A row may attend to some of its positions only. `prepared` is the
+    /// region that queries are rotated for, if keys are not raw.
     fn attend_part(
         &self,
         phase: &Phase<'_>,
         tile: &QueryTile<'_>,
         runs: Runs<'_>,
+        prepared: &mut Option<Region>,
         buffers: &mut WorkerBuffers,
         partials: &mut [f32],
     ) {
@@ -358,10 +359,10 @@ impl Heads<'_> {
             // Rows are in order of their positions.
             let far = |row: &Row| start < tile.schedule.far(row.position);
             let (some_far, all_far) = (far(&rows[rows.len() - 1]), far(&rows[0]));
-            let kinds = Region::ALL.map(|region| [(region, false), (region, true)]);
+            let regions = self.visibility().regions(run.clone());
+            let kinds = regions.flat_map(|region| [(region, false), (region, true)]);
             let computed = |eight_bits: bool| if eight_bits { some_far } else { !all_far };
-            for (region, eight_bits) in kinds.into_iter().flatten().filter(|kind| computed(kind.1))
-            {
+            for (region, eight_bits) in kinds.filter(|kind| computed(kind.1)) {
                 buffers.visible.clear();
                 for row in *rows {
                     let seen = self.visible(region, row.position);
@@ -373,8 +374,9 @@ impl Heads<'_> {
                 if buffers.visible.iter().all(Range::is_empty) {
                     continue;
                 }
-                if raw {
-                    self.prepare(tile, region, Some(start), buffers);
+                if raw || *prepared != Some(region) {
+                    self.prepare(tile, region, raw.then_some(start), buffers);
+                    *prepared = Some(region);
                 }
                 let WorkerBuffers { visible, attention, bias, .. } = buffers;
                 let (cpu, rotation) = (self.cpu(), self.rotation(tile, region, start, bias));
@@ -413,8 +415,15 @@ impl Heads<'_> {
             arcs = self.rope().arcs(layers, len);
             // Rotation to the page's start, and from there to a position, each multiply by this scale.
             let inverse = 1.0 / self.rope().scale(layers, len);
+            let origin = self.visibility().origin(region);
+            let row = self.rope_row(layers, len, start.abs_diff(origin));
+            let mut back = [0.0; HEAD_DIM_MAX];
+            let row = match start < origin {
+                true => reversed(row, &mut back),
+                false => row,
+            };
             for head in bias.chunks_exact_mut(tile.dim) {
-                rotate(self.cpu(), head, self.rope_row(layers, len, start));
+                rotate(self.cpu(), head, row);
                 head[..n_rot].iter_mut().for_each(|x| *x *= inverse);
             }
         }
@@ -424,7 +433,7 @@ impl Heads<'_> {
 
     /// Writes rotated queries to `buffers.rotated`. If `start` is set, keys are raw: queries that
     /// attend to keys of the page at `start` rotate by their distance from its first key. Otherwise
-    /// keys are already rotated, and queries rotate by their position.
+    /// keys are already rotated, and queries rotate by their position, counted like that of the keys.
     fn rotate_queries(
         &self,
         tile: &QueryTile<'_>,
@@ -439,7 +448,8 @@ impl Heads<'_> {
         rotated.copy_from_slice(&queries[..rotated.len()]);
         let visibility = self.visibility();
         let group = visibility.group(region);
-        let first_key = group.map_or(0, |group| start.unwrap_or(0) / group);
+        let origin = visibility.origin(region);
+        let first_key = group.map_or(0, |group| start.unwrap_or(origin) / group);
         for (i, rotated) in rotated.chunks_exact_mut(heads * dim).enumerate() {
             let i = i % rows.len();
             if start.is_some() && visible[i * heads].is_empty() {
@@ -498,6 +508,14 @@ impl Heads<'_> {
         };
         attention.prepare(self.cpu(), queries, schedule.keys, reading);
     }
+}
+
+/// Returns the row of a rotation in the other direction. `out` is a buffer.
+fn reversed<'b>(row: &[f32], out: &'b mut [f32]) -> &'b [f32] {
+    let out = &mut out[..row.len()];
+    out.copy_from_slice(row);
+    out[row.len() / 2..].iter_mut().for_each(|sin| *sin = -*sin);
+    out
 }
 
 /// Reorders adjacent pairs into halves order: all first elements, then all second ones.

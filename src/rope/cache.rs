@@ -109,17 +109,28 @@ impl Rope {
             let from = if self.plan.shifts { 0 } else { first };
             self.prepare(Layers::Window, effective_length, from..end)?;
         }
+        // The number of rows for near keys, or for chunks of keys that are counted from their starts.
+        let near = match visibility.far {
+            FarKeys::Chunked(last) => last + 1,
+            _ => visibility.near,
+        };
         if !raw_keys {
-            return self.prepare(Layers::Global, effective_length, 0..end);
+            let rows = match visibility.is_chunked() && window.is_none() {
+                true => end.min(near),
+                false => end,
+            };
+            return self.prepare(Layers::Global, effective_length, 0..rows);
         }
         // Keys rotate by their index in a page, and queries by their distance from its start.
-        let near = visibility.near.max(window.unwrap_or(0));
+        let near = near.max(window.unwrap_or(0));
         let near = end.min(near.saturating_add(PAGE));
         self.prepare(Layers::Global, effective_length, 0..near)?;
         if end > 0 && !visibility.visible(Region::Far, end - 1).is_empty() {
             let [from, to] =
                 [first, end - 1].map(|position| visibility.query(Region::Far, position));
             match visibility.far {
+                // Prepared above.
+                FarKeys::Chunked(_) => {}
                 FarKeys::Divided(_) => {
                     self.prepare(Layers::Far, effective_length, 0..PAGE)?;
                     self.prepare(Layers::Far, effective_length, from - first..to + 1)?;

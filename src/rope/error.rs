@@ -11,6 +11,13 @@ use crate::{gguf, settings::Setting};
 pub enum Error {
     #[error("unknown RoPE scaling {name:?}: must be one of {known}")]
     UnknownScaling { name: String, known: String },
+    #[error("RoPE scaling {name:?} is trained into a model, and no setting applies it: {about}")]
+    Trained { name: String, about: &'static str },
+    #[error(
+        "{key} is {}: {about}, so results by this key alone would be wrong",
+        gguf::quoted(name)
+    )]
+    TrainedInFile { key: String, name: String, about: &'static str },
     #[error("{key}: unknown RoPE scaling {}: choose one with `rope_scaling`", gguf::quoted(name))]
     UnknownScalingInFile { key: String, name: String },
     #[error("unknown RoPE setting {name:?}: must be one of {known}")]
@@ -119,6 +126,11 @@ pub enum Error {
          method that changes frequencies only, such as yarn or ntk"
     )]
     KeysAreFinal { cause: String, architecture: String, reason: &'static str },
+    #[error(
+        "RoPE scaling {scaling} changes the distances to earlier tokens, but {architecture} models {reason}: \
+         choose a method that changes frequencies only, such as yarn or ntk"
+    )]
+    Distances { scaling: &'static Scaling, architecture: String, reason: &'static str },
     #[error(transparent)]
     Metadata(#[from] gguf::MetadataError),
 }

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::{ATTENTION_SINKS, Error, POLICY, SCALING, Scaling, Sourced, parameters, yarn};
+use super::{ATTENTION_SINKS, Error, POLICY, SCALING, Scaling, Sourced, parameters, trained, yarn};
 use crate::settings::{Parameter, Value, Values};
 
 /// The factor that extends the context.
@@ -149,9 +149,13 @@ impl Flags {
             let known: Vec<_> = parameters().map(|parameter| parameter.setting.0).collect();
             Error::UnknownSetting { name: name.into(), known: known.join(", ") }
         })?;
-        let value = parameter.parse(text).ok_or_else(|| Error::OutOfRange {
-            value: format!("{} {text}", parameter.setting),
-            expected: parameter.kind.expected(),
+        let about = trained(text).filter(|_| parameter.setting == SCALING.setting);
+        let value = parameter.parse(text).ok_or_else(|| match about {
+            Some(about) => Error::Trained { name: text.into(), about },
+            None => Error::OutOfRange {
+                value: format!("{} {text}", parameter.setting),
+                expected: parameter.kind.expected(),
+            },
         })?;
         Ok(self.with(parameter, value))
     }

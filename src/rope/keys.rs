@@ -2,7 +2,7 @@
 
 use super::{
     CONTEXT_MAX, Error, Factors, Family, LogMultiplier, METHODS, Origin, Scaling, Sourced,
-    linear::LINEAR, scaling::Factor, temperature::Temperature,
+    linear::LINEAR, scaling::Factor, temperature::Temperature, trained,
 };
 use crate::gguf::Metadata;
 
@@ -165,6 +165,20 @@ impl Keys<'_> {
             None => self.original_context(context_train)?.value,
         };
         Ok(Some(Temperature { slope, context }))
+    }
+
+    /// Checks that no key names a method that is trained into the model and not computed here.
+    ///
+    /// # Errors
+    /// If one does, whatever the settings are.
+    pub fn check_trained(&self) -> Result<(), Error> {
+        for key in [self.key("scaling.type"), format!("{}.attention_type", self.architecture)] {
+            let name = self.metadata.string(&key)?;
+            if let Some((name, about)) = name.and_then(|name| Some((name, trained(name)?))) {
+                return Err(Error::TrainedInFile { key, name: name.into(), about });
+            }
+        }
+        Ok(())
     }
 
     /// Returns a warning for each key that this architecture does not use, unless its value is

@@ -22,6 +22,12 @@ pub trait Method: fmt::Debug + fmt::Display + Send + Sync {
         false
     }
 
+    /// Returns the length L beyond which the scores of the nth token are multiplied by (0.1 ln(n / L) + 1)²,
+    /// YaRN's attention scale for queries and keys; `None` if they are not.
+    fn scores_grow_from(&self) -> Option<usize> {
+        None
+    }
+
     /// Returns why the method changes nothing in a context of `context` tokens; `None` if it has an
     /// effect.
     fn no_effect_reason(&self, context: usize) -> Option<String> {

@@ -11,6 +11,7 @@ use super::{
     sourced::short,
     table,
     temperature::Temperature,
+    yarn,
 };
 use crate::settings::Setting;
 
@@ -158,11 +159,12 @@ impl Plan {
     /// if queries at different positions need differently rotated keys, or if keys move to other
     /// positions.
     pub fn raw_keys(&self) -> bool {
-        self.by_position() || self.method.is_some() || self.shifts
+        let turns = self.method.is_some() && !self.visibility.is_chunked();
+        self.by_position() || turns || self.shifts
     }
 
     /// Returns the scale of the query at `position` in global layers: the temperature of the model,
-    /// times max(1, ln(position + 1) / ln L) if log n scaling is on.
+    /// times max(1, ln(position + 1) / ln L) if log n scaling is on, and the growth of scores of the method.
     ///
     /// The second factor keeps attention over a longer context as peaked as over a shorter one. It is from
     /// Su, "Transformer upgrade road 7" (kexue.fm/archives/8823), as used by ReRoPE.
@@ -172,8 +174,13 @@ impl Plan {
             let scale = (position as f64 + 1.0).ln() / (trained.value.max(2) as f64).ln();
             scale.max(1.0) as f32
         });
+        let grows_from = self.method.as_ref().and_then(|method| method.scores_grow_from());
+        let growth = grows_from.map_or(1.0, |trained| {
+            let times = (position as f64 + 1.0) / trained.max(1) as f64;
+            yarn::magnitude(times, 1.0).powi(2) as f32
+        });
         let temperature = self.temperature.as_ref();
-        log_n * temperature.map_or(1.0, |temperature| temperature.scale(position))
+        log_n * growth * temperature.map_or(1.0, |temperature| temperature.scale(position))
     }
 
     /// Returns the factor of attention scores in global layers at this effective length. This is
@@ -230,7 +237,10 @@ impl Plan {
         let log_n = self.log_n.as_ref().map(|trained| trained.value);
         let (raw_keys, shifts) = (self.raw_keys(), self.shifts);
         let visibility = self.visibility.identity();
-        let attention = format!("{raw_keys:?} {shifts:?} {visibility} {log_n:?}");
+        let mut attention = format!("{raw_keys:?} {shifts:?} {visibility} {log_n:?}");
+        if let Some(length) = self.method.as_ref().and_then(|method| method.scores_grow_from()) {
+            attention += &format!(" grows from {length}");
+        }
         let tables = lengths.flat_map(|length| {
             let tables = [Layers::Global, Layers::Window];
             let tables = tables.map(|layers| Table::new(self, layers, length)).into_iter();

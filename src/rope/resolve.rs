@@ -14,7 +14,7 @@ use super::{
     keys::Keys,
     method, ntk, rule,
     rule_inputs::RuleInputs,
-    table, warn, yarn,
+    table, trained, warn, yarn,
     yarn::{ATTENTION_FACTOR, ATTN_FACTOR, ORIG_CTX},
 };
 use crate::{gguf::Metadata, settings::Setting};
@@ -76,7 +76,11 @@ impl Plan {
         let with_warnings = |flags: &Flags| {
             let mut plan = resolve(flags)?;
             match model.rotates {
-                true => warn::add(&mut plan, flags, |flags| resolve(flags).ok()),
+                true => {
+                    let title = metadata.string("general.name").ok().flatten();
+                    plan.warnings.extend(trained::warning(title));
+                    warn::add(&mut plan, flags, |flags| resolve(flags).ok());
+                }
                 false => warn::add_without_rotation(&mut plan, flags),
             }
             Ok(plan)
@@ -119,6 +123,7 @@ fn resolve(
         Some(n_rot) => Some(WindowRope { n_rot, base: keys.window_base()? }),
         None => None,
     };
+    keys.check_trained()?;
     let chosen = chosen(&keys, &flags)?;
     // A method that changes attention keeps the frequencies of the file.
     let scaling = if chosen.value.acts_on_frequencies() { chosen.clone() } else { keys.scaling()? };
@@ -168,12 +173,19 @@ fn resolve(
         context,
         warnings,
     };
-    let final_keys = match (causal, family.keys_are_final) {
-        (false, _) => Some("read each text in one pass"),
-        (true, true) => Some("normalize keys after their rotation"),
+    let reasons = match (causal, family.keys_are_final) {
+        (false, _) => Some(("read each text in one pass", "attend to later ones as well")),
+        (true, true) => {
+            let reason = "normalize keys after their rotation";
+            Some((reason, reason))
+        }
         (true, false) => None,
     };
-    if let Some(reason) = final_keys.filter(|_| plan.raw_keys()) {
+    if let Some((_, reason)) = reasons.filter(|_| plan.method.is_some() && !plan.raw_keys()) {
+        let scaling = plan.scaling.value;
+        return Err(Error::Distances { scaling, architecture: architecture.into(), reason });
+    }
+    if let Some((reason, _)) = reasons.filter(|_| plan.raw_keys()) {
         let cause = match (&plan.method, &plan.policy) {
             (Some(_), _) => format!("RoPE scaling {}", plan.scaling.value),
             (_, Some(policy)) if plan.by_position() => {

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     ATTENTION_SINKS, Error, FREQ_BASE, FREQ_SCALE, LOG_N, METHODS, Method, POLICY, Rule, SCALE,
-    Sourced, divisors::Stored, linear, rule_inputs::RuleInputs, yarn,
+    Sourced, divisors::Stored, linear, rule_inputs::RuleInputs, trained, yarn,
 };
 use crate::settings::Parameter;
 
@@ -135,7 +135,10 @@ impl Scaling {
         METHODS.iter().copied().find(|scaling| scaling.name == name).ok_or_else(|| {
             let names: Vec<_> = METHODS.iter().map(|scaling| scaling.name).collect();
             let known = names.join(", ");
-            Error::UnknownScaling { name: name.into(), known }
+            match trained(name) {
+                Some(about) => Error::Trained { name: name.into(), about },
+                None => Error::UnknownScaling { name: name.into(), known },
+            }
         })
     }
 

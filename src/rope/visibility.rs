@@ -42,20 +42,21 @@ pub enum FarKeys {
     Capped(usize),
     /// A key at distance d is moved to d minus this.
     Shifted(usize),
+    /// Positions start again in each chunk of s = [`Visibility::near`] tokens. A query is at its place in its
+    /// chunk for keys of this chunk, at its place plus s for the chunk before, and at 2s - 1 for older ones,
+    /// but at most at this position, which is at least s.
+    Chunked(usize),
 }
 
 /// A part of the visible keys with one rule for assigned positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Region {
-    /// Keys at distances below [`Visibility::near`].
+    /// Keys at distances below [`Visibility::near`], or under [`FarKeys::Chunked`] those of the query's chunk.
     Near,
-    /// Keys at larger distances, among the first [`Visibility::first`] positions.
+    /// All others, among the first [`Visibility::first`] positions.
     Far,
-}
-
-impl Region {
-    /// Both regions.
-    pub const ALL: [Region; 2] = [Region::Near, Region::Far];
+    /// The keys of the chunk with this index, under [`FarKeys::Chunked`].
+    Chunk(usize),
 }
 
 impl Visibility {
@@ -67,13 +68,53 @@ impl Visibility {
         Visibility { near: tokens, first: 0, far: FarKeys::AtDistance(0) }
     }
 
+    /// Returns the regions of keys at these positions that have one rule each. They do not overlap.
+    pub fn regions(&self, keys: Range<usize>) -> impl Iterator<Item = Region> + use<> {
+        let (near_and_far, chunks) = match self.is_chunked() {
+            true => (None, keys.start / self.chunk()..keys.end.div_ceil(self.chunk())),
+            false => (Some([Region::Near, Region::Far]), 0..0),
+        };
+        near_and_far.into_iter().flatten().chain(chunks.map(Region::Chunk))
+    }
+
     /// Returns the positions of the keys in `region` that the query at `position` attends to.
     pub fn visible(&self, region: Region, position: usize) -> Range<usize> {
-        let near = (position + 1).saturating_sub(self.near);
+        let end = position + 1;
+        let near = match self.is_chunked() {
+            true => position - position % self.chunk(),
+            false => end.saturating_sub(self.near),
+        };
         match region {
-            Region::Near => near..position + 1,
+            Region::Near => near..end,
             Region::Far => 0..near.min(self.first),
+            Region::Chunk(_) => {
+                let start = self.origin(region);
+                start.min(end)..start.saturating_add(self.near).min(end)
+            }
         }
+    }
+
+    /// Returns the position that counts as 0 for a key in `region`, if keys are rotated once.
+    pub fn origin(&self, region: Region) -> usize {
+        match region {
+            Region::Chunk(index) => index.saturating_mul(self.chunk()),
+            Region::Near | Region::Far => 0,
+        }
+    }
+
+    /// Returns the position of the key at `key`, counted from the origin of its region.
+    pub fn from_origin(&self, key: usize) -> usize {
+        if self.is_chunked() { key % self.chunk() } else { key }
+    }
+
+    /// Returns whether positions start again in each chunk, so that keys rotate once, to their place in it.
+    pub(super) fn is_chunked(&self) -> bool {
+        matches!(self.far, FarKeys::Chunked(_))
+    }
+
+    /// Returns the number of tokens of a chunk.
+    fn chunk(&self) -> usize {
+        self.near.max(1)
     }
 
     /// Returns the position of the first key that the query at `position` attends to.
@@ -86,6 +127,17 @@ impl Visibility {
     pub fn query(&self, region: Region, position: usize) -> usize {
         match (region, self.far) {
             (Region::Near, _) => position,
+            (Region::Chunk(index), FarKeys::Chunked(last)) => {
+                let (chunk, place) = (self.chunk(), self.from_origin(position));
+                let from_origin = match (position / chunk).saturating_sub(index) {
+                    0 => place,
+                    1 => place.saturating_add(chunk).min(last),
+                    _ => (chunk - 1).saturating_add(chunk).min(last),
+                };
+                self.origin(region).saturating_add(from_origin)
+            }
+            // Each chunk has its own position.
+            (Region::Chunk(_), _) | (Region::Far, FarKeys::Chunked(_)) => position,
             (Region::Far, FarKeys::AtDistance(distance)) => distance,
             // In steps of 1 / k, as for the keys: (i - j + w (k - 1)) / k = w + (d - w) / k.
             (Region::Far, FarKeys::Divided(k)) => position + self.near * (k - 1),
@@ -111,7 +163,7 @@ impl Visibility {
     /// `None` if the query does not attend to it.
     pub fn distance(&self, position: usize, key: usize) -> Option<f64> {
         let sees = |region: &Region| self.visible(*region, position).contains(&key);
-        let region = Region::ALL.into_iter().find(sees)?;
+        let region = self.regions(key..key + 1).find(sees)?;
         let key = self.group(region).map_or(0, |group| key / group);
         let steps = self.query(region, position) as f64 - key as f64;
         Some(match (region, self.far) {
@@ -136,8 +188,12 @@ impl Visibility {
                 near.min(trained) + (trained - near).max(0.0) * times as f64
             }
             FarKeys::AtDistance(_) if near <= trained => f64::INFINITY,
+            FarKeys::Chunked(last) if last as f64 <= trained => f64::INFINITY,
             FarKeys::Shifted(by) if near <= trained => trained + by as f64,
-            FarKeys::AtDistance(_) | FarKeys::Shifted(_) | FarKeys::Capped(_) => trained,
+            FarKeys::AtDistance(_)
+            | FarKeys::Chunked(_)
+            | FarKeys::Shifted(_)
+            | FarKeys::Capped(_) => trained,
         }
     }
 
@@ -149,7 +205,7 @@ impl Visibility {
                 tokens.min(self.near) + tokens.saturating_sub(self.near).div_ceil(times)
             }
             FarKeys::AtDistance(_) => tokens.min(self.near),
-            FarKeys::Capped(last) => tokens.min(last + 1),
+            FarKeys::Capped(last) | FarKeys::Chunked(last) => tokens.min(last.saturating_add(1)),
             FarKeys::Shifted(by) => tokens.min(self.near.max(tokens.saturating_sub(by))),
         }
     }
@@ -157,7 +213,11 @@ impl Visibility {
     /// Returns why all keys of a context of `context` tokens are at their true distance; `None` if
     /// some are not.
     pub(super) fn no_effect_reason(&self, context: usize) -> Option<String> {
-        (self.near >= context)
+        let unchanged = match self.far {
+            FarKeys::Chunked(last) => last.saturating_add(1).min(2 * self.near),
+            _ => self.near,
+        };
+        (unchanged >= context)
             .then(|| format!("in a context of {context}, which is within its window,"))
     }
 
@@ -170,6 +230,7 @@ impl Visibility {
             FarKeys::Grouped(group) => format!("Grouped({group})"),
             FarKeys::Capped(last) => format!("Stopped({last})"),
             FarKeys::Shifted(by) => format!("Shifted({by})"),
+            FarKeys::Chunked(last) => format!("Chunked({last})"),
         };
         format!("Sight {{ near: {}, first: {}, far: {far} }}", self.near, self.first)
     }
@@ -187,6 +248,8 @@ mod tests {
         assert_eq!(reach(8192, FarKeys::Grouped(8)), 4096.0);
         assert_eq!(reach(1024, FarKeys::Shifted(896)), 4096.0 + 896.0);
         assert_eq!(reach(8192, FarKeys::Shifted(896)), 4096.0);
+        assert_eq!(reach(4000, FarKeys::Chunked(4096)), f64::INFINITY);
+        assert_eq!(reach(4000, FarKeys::Chunked(4097)), 4096.0);
     }
 
     /// Existing prompt caches store a hash of these words.
@@ -199,6 +262,7 @@ mod tests {
             (FarKeys::Grouped(8), "Grouped(8)"),
             (FarKeys::Capped(99), "Stopped(99)"),
             (FarKeys::Shifted(32), "Shifted(32)"),
+            (FarKeys::Chunked(99), "Chunked(99)"),
         ] {
             let found = Visibility { near: 96, first: 4, far }.identity();
             assert_eq!(found, format!("Sight {{ near: 96, first: 4, far: {saved} }}"));

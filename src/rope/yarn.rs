@@ -385,6 +385,6 @@ impl fmt::Display for Yarn {
 }
 
 /// Returns m(s) = 1 + 0.1 · weight · ln s for the factor s, and 1 for factors up to 1.
-fn magnitude(factor: f64, weight: f64) -> f64 {
+pub(super) fn magnitude(factor: f64, weight: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { 1.0 + 0.1 * weight * factor.ln() }
 }

@@ -80,7 +80,7 @@ fn explain_shows_the_settings_and_their_effect() {
     let text = shown(rope("explain", &["-c", "512", "--rope-freq-base", "30000"]));
     assert!(text.contains("h(θ_i) = θ_i for θ_i of base 30000\n"), "{text}");
     // Distances of far tokens are reduced, so that no angle exceeds the trained ones.
-    for method in ["rerope", "leaky-rerope", "self-extend", "lm-infinite"] {
+    for method in ["rerope", "leaky-rerope", "self-extend", "lm-infinite", "dca"] {
         let text = shown(rope("explain", &["-c", "4096", "--rope-scaling", method]));
         assert_eq!(text.matches("as trained").count(), 8, "{text}");
         assert!(
@@ -280,7 +280,7 @@ fn compare_shows_methods_side_by_side() {
     run.said(&[
         "note: longrope is not shown: RoPE scaling longrope needs the tensor",
         "note: clex is not shown: --rope-scaling clex needs --clex-weights FILE",
-        "note: rerope, leaky-rerope, self-extend, lm-infinite, string are not shown: they change attention",
+        "note: rerope, leaky-rerope, self-extend, lm-infinite, string, dca are not shown: they change attention",
     ]);
     assert_eq!(run.stderr.lines().count(), 3, "{}", run.stderr);
     let all = json(run);

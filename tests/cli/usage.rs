@@ -77,7 +77,7 @@ fn unsupported_options_of_llama_cli_are_rejected_by_name() {
 
 #[test]
 fn values_out_of_range_are_reported_with_the_range() {
-    let cases: [(&[&str], &str); 36] = [
+    let cases: [(&[&str], &str); 37] = [
         (&["-ctk", "q6_0"], "must be one of f32, f16, bf16, q8_0, q5_0, q4_0"),
         (&["--isa", "mmx"], "scalar"),
         (&["-c", "-5"], "--ctx"),
@@ -105,8 +105,9 @@ fn values_out_of_range_are_reported_with_the_range() {
         (&["--top-p", "1.5"], "--top-p 1.5: must be from 0 to 1"),
         (
             &["--rope-scaling", "su"],
-            "none, linear, ntk, ntk-mixed, dynamic, dynamic-linear, yarn, dynamic-yarn, llama3, longrope, dprope, clex, cope, rerope, leaky-rerope, self-extend, lm-infinite, string, ntk-by-parts, auto",
+            "none, linear, ntk, ntk-mixed, dynamic, dynamic-linear, yarn, dynamic-yarn, llama3, longrope, dprope, clex, cope, rerope, leaky-rerope, self-extend, lm-infinite, string, dca, ntk-by-parts, auto",
         ),
+        (&["--rope-scaling", "drope"], "no setting applies it: DroPE models are trained to"),
         (&["--override-kv", "a=b"], "KEY=TYPE:VALUE"),
         (&["--lora-scaled", "a.gguf"], "FILE:SCALE"),
         (&["--lora-scaled", "a.gguf:0.5,b.gguf:much"], "the scale much is not a finite number"),

@@ -2,7 +2,7 @@
 
 use rope_cpu::{
     kv_cache::CacheType,
-    rope::{ATTENTION_SINKS, Flags, SCALE, rerope, self_extend},
+    rope::{ATTENTION_SINKS, Flags, SCALE, dca, rerope, self_extend},
 };
 
 use crate::model::session::{How, mean_difference, tokens, with_session};
@@ -56,11 +56,12 @@ fn a_large_bias_of_keys_costs_no_more_than_a_small_one() {
     let extend =
         Flags::method("self-extend").with(&self_extend::GROUP, 4).with(&self_extend::WINDOW, 32);
     let sinks = Flags::default().with(&ATTENTION_SINKS, 4);
+    let dca = Flags::method("dca").with(&dca::CHUNK_SIZE, 50).with(&dca::LOCAL_SIZE, 9);
     let models = [
-        (Tiny::named("qwen2"), [Flags::default(), sinks, extend]),
+        (Tiny::named("qwen2"), vec![Flags::default(), sinks, extend, dca]),
         (
             Tiny { head_dim: 64, n_rot: 32, ..Tiny::named("llama") },
-            [Flags::default(), yarn, rerope],
+            vec![Flags::default(), yarn, rerope],
         ),
     ];
     for (tiny, all) in models {

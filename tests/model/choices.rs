@@ -32,6 +32,7 @@ fn choices_side_by_side_have_the_bits_of_each_alone() {
         (Tiny::llama(), Flags::default()),
         (Tiny::gemma3(), Flags::default()),
         (Tiny::llama(), Flags::method("rerope")),
+        (Tiny::llama(), Flags::method("dca")),
     ] {
         let how = How { micro_batch: 7, context: 200, flags, ..How::default() };
         let all = tokens(&tiny, 120);

@@ -3,7 +3,9 @@
 
 use rope_cpu::{
     kv_cache::CacheType,
-    rope::{ATTENTION_SINKS, Flags, LOG_N, SCALE, lm_infinite, rerope, self_extend, string, yarn},
+    rope::{
+        ATTENTION_SINKS, Flags, LOG_N, SCALE, dca, lm_infinite, rerope, self_extend, string, yarn,
+    },
 };
 
 use crate::model::{
@@ -25,7 +27,32 @@ type Distance = fn(usize, usize) -> Option<f64>;
 pub struct Case {
     flags: Flags,
     distance: Distance,
-    log_n: bool,
+    /// The scale of the query at a position of a model with this trained length.
+    query_scale: fn(f64, f64) -> f64,
+}
+
+fn constant(_: f64, _: f64) -> f64 {
+    1.0
+}
+
+fn log_n(position: f64, trained: f64) -> f64 {
+    ((position + 1.0).ln() / trained.ln()).max(1.0)
+}
+
+/// The square of YaRN's attention scale for the present length.
+fn yarn_scale(position: f64, trained: f64) -> f64 {
+    (0.1 * ((position + 1.0) / trained).ln() + 1.0).max(1.0).powi(2)
+}
+
+/// Returns the distance of DCA with chunk size `c` and local size `w`.
+pub fn chunked(c: usize, w: usize, i: usize, j: usize) -> f64 {
+    let s = c - w;
+    let query = match i / s - j / s {
+        0 => i % s,
+        1 => (i % s + s).min(c),
+        _ => (2 * s - 1).min(c),
+    };
+    query as f64 - (j % s) as f64
 }
 
 impl Case {
@@ -48,11 +75,15 @@ impl Case {
         };
         let shifted =
             |from, to| scaling("string").with(&string::SHIFT, from).with(&string::WINDOW, to);
-        let log_n = |on: bool, flags: Flags| flags.with(&LOG_N, on);
-        let case = |flags, log_n, distance| Case { flags, distance, log_n };
+        let chunks = |c, w| scaling("dca").with(&dca::CHUNK_SIZE, c).with(&dca::LOCAL_SIZE, w);
+        let by_log_n = |on: bool, flags: Flags| flags.with(&LOG_N, on);
+        let case = |flags, grows, distance| {
+            let query_scale = if grows { log_n } else { constant };
+            Case { flags, distance, query_scale }
+        };
         vec![
             case(rerope(40), true, |i, j| Some((i - j).min(40) as f64)),
-            case(log_n(false, rerope(290)), false, |i, j| Some((i - j).min(290) as f64)),
+            case(by_log_n(false, rerope(290)), false, |i, j| Some((i - j).min(290) as f64)),
             case(leaky(30, 7), true, |i, j| {
                 let d = (i - j) as f64;
                 Some(if d < 30.0 { d } else { 30.0 + (d - 30.0) / 7.0 })
@@ -60,7 +91,7 @@ impl Case {
             case(extend(4, 32), false, |i, j| {
                 Some(if i - j < 32 { i - j } else { i / 4 + 32 - 8 - j / 4 } as f64)
             }),
-            case(log_n(true, extend(6, 42)), true, |i, j| {
+            case(by_log_n(true, extend(6, 42)), true, |i, j| {
                 Some(if i - j < 42 { i - j } else { i / 6 + 42 - 7 - j / 6 } as f64)
             }),
             case(infinite(5, 50), false, |i, j| match i - j {
@@ -84,7 +115,16 @@ impl Case {
             case(shifted(290, 0), false, |i, j| {
                 Some(if i - j < 290 { i - j } else { i - j - 290 } as f64)
             }),
-            case(log_n(true, Flags::default()), true, |i, j| Some((i - j) as f64)),
+            case(chunks(48, 9), false, |i, j| Some(chunked(48, 9, i, j))),
+            case(chunks(300, 200), false, |i, j| Some(chunked(300, 200, i, j))),
+            case(chunks(7, 0), false, |i, j| Some(chunked(7, 0, i, j))),
+            Case {
+                query_scale: yarn_scale,
+                ..case(chunks(290, 20).with(&dca::ATTENTION_SCALE, true), false, |i, j| {
+                    Some(chunked(290, 20, i, j))
+                })
+            },
+            case(by_log_n(true, Flags::default()), true, |i, j| Some((i - j) as f64)),
         ]
     }
 
@@ -97,10 +137,7 @@ impl Case {
             place: &|_, j| Some(j),
             frequencies: &|_| (frequencies.global.clone(), 1.25),
             distance: &self.distance,
-            query_scale: &|i| match self.log_n {
-                true => ((i as f64 + 1.0).ln() / trained.ln()).max(1.0),
-                false => 1.0,
-            },
+            query_scale: &|i| (self.query_scale)(i as f64, trained),
         };
         test(&rules, &frequencies.window)
     }
@@ -229,6 +266,8 @@ fn methods_do_not_change_windows_without_a_rope_of_their_own() {
     let methods = Case::all().into_iter().filter(|case| case.flags.scaling().is_some());
     let sinks = Flags::default().with(&ATTENTION_SINKS, 4);
     for flags in methods.map(|case| case.flags).chain([sinks]) {
+        let grows = flags.values.has(&dca::ATTENTION_SCALE);
+        let flags = flags.with_some(&dca::ATTENTION_SCALE, grows.then_some(false));
         let flags = flags.with(&LOG_N, false);
         let apart = difference(&expected, &of(flags.clone()));
         assert!(apart < BOUND, "{:?}: {apart}", flags.scaling());
@@ -280,5 +319,31 @@ fn each_method_matters() {
         // A window longer than the sequence changes nothing.
         let idle = flags.values.whole(&rerope::WINDOW) == Some(1000);
         assert!(if idle { apart < BOUND } else { apart > 100.0 * BOUND }, "{flags:?}: {apart}");
+    }
+}
+
+/// Keys rotate to their place in a chunk, which in the first one is their position.
+#[test]
+fn the_first_chunk_has_the_bits_of_plain_rope() {
+    let flags = Flags::method("dca").with(&dca::CHUNK_SIZE, 400).with(&dca::LOCAL_SIZE, 100);
+    for tiny in [Tiny::llama(), Tiny::gemma3(), Tiny::named("qwen2")] {
+        let types = [CacheType::F32, CacheType::F16, CacheType::Q4_0];
+        for (keys, micro_batch) in types.into_iter().flat_map(|keys| [(keys, 64), (keys, 1)]) {
+            let of = |flags| {
+                let how = How { flags, keys, micro_batch, ..How::default() };
+                with_session(&tiny, &how, |session| how.read(session, &tokens(&tiny, 420)))
+            };
+            let (plain, found) = (of(Flags::default()), of(flags.clone()));
+            assert!(plain[..300] == found[..300], "{} {micro_batch}", keys.name());
+            assert!(plain[300..] != found[300..], "{} {micro_batch}", keys.name());
+            if keys == CacheType::F32 {
+                // All distances are true up to the chunk size, but sums have another order.
+                let apart = |range: std::ops::Range<usize>| {
+                    difference(&plain[range.clone()], &found[range])
+                };
+                let (within, beyond) = (apart(300..401), apart(401..420));
+                assert!(within < BOUND && beyond > 10.0 * BOUND, "{within} {beyond}");
+            }
+        }
     }
 }

@@ -219,6 +219,9 @@ fn methods_that_need_raw_keys_are_refused_for_encoders() {
         let error = error.to_string();
         assert!(error.contains("gemma-embedding models read each text in one pass"), "{error}");
     }
+    let error = model.rope_plan(&Flags::method("dca"), Sourced::given(4096, "--ctx")).unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("gemma-embedding models attend to later ones as well"), "{error}");
 }
 
 #[test]

@@ -180,7 +180,7 @@ fn sequences_of_different_effective_lengths_are_as_alone() {
 
 #[test]
 fn sequences_by_each_method_of_attention_are_as_alone() {
-    for scaling in ["rerope", "leaky-rerope", "self-extend", "lm-infinite", "string"] {
+    for scaling in ["rerope", "leaky-rerope", "self-extend", "lm-infinite", "string", "dca"] {
         let flags = Flags::method(scaling);
         check(scaling, &Tiny::gemma3(), &How { flags, ..How::default() });
     }

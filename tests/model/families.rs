@@ -219,6 +219,9 @@ fn methods_that_need_raw_keys_are_refused_for_hunyuan() {
             "{error}"
         );
     }
+    // Elements of a key have weights after rotation, so that scores depend on more than distances.
+    let error = refused(&Flags::method("dca"));
+    assert!(error.contains("hunyuan-dense models normalize keys after their rotation"), "{error}");
     assert!(model.rope_plan(&Flags::method("yarn"), context()).is_ok());
 }
 

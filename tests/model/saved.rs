@@ -4,7 +4,7 @@ use rope_cpu::{
     gguf::Tensor,
     kv_cache::CacheType,
     model::{Feed, Output, Role, Session, saved::Error},
-    rope::{ATTENTION_SINKS, Flags, LOG_N, POLICY, SCALE, lm_infinite, rerope},
+    rope::{ATTENTION_SINKS, Flags, LOG_N, POLICY, SCALE, dca, lm_infinite, rerope},
 };
 
 use crate::model::session::{How, difference, load, logits, tokens, with_session};
@@ -89,12 +89,16 @@ fn goes_on_with_the_same_bits(name: &str, tiny: Tiny) {
 fn what_acts_on_attention_is_part_of_the_settings() {
     let tiny = Tiny::llama();
     let with = |flags| How { flags, context: 320, ..How::default() };
+    let dca = |size| Flags::method("dca").with(&dca::CHUNK_SIZE, size).with(&dca::LOCAL_SIZE, 5);
     let all = [
         Flags::default().with(&ATTENTION_SINKS, 4),
         Flags { context_shift: true, ..Flags::default() },
         Flags::default().with(&LOG_N, true),
         Flags::method("rerope").with(&rerope::WINDOW, 40),
         Flags::method("lm-infinite").with(&lm_infinite::LOCAL, 20),
+        dca(40),
+        dca(41),
+        dca(40).with(&dca::ATTENTION_SCALE, true),
         Flags::method("dynamic"),
         Flags::method("dynamic").with(&POLICY, "run"),
     ];

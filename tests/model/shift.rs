@@ -3,13 +3,14 @@
 use rope_cpu::{
     kv_cache::CacheType,
     rope::{
-        Flags, LOG_N, Layers, POLICY, Policy, SCALE, SCALING, Table, lm_infinite, rerope,
+        Flags, LOG_N, Layers, POLICY, Policy, SCALE, SCALING, Table, dca, lm_infinite, rerope,
         self_extend, string, yarn,
     },
 };
 
 use crate::model::{
     cache_types::step,
+    distances::chunked,
     position::{self, on_every_rule},
     session::{How, difference, logits, mean_difference, tokens, with_session},
 };
@@ -82,6 +83,12 @@ impl Case {
         Case::fixed(Tiny::llama(), flags, |i, j| {
             Some(if i - j < 42 { i - j } else { i - j - 37 } as f64)
         })
+    }
+
+    /// Returns the case of DCA with chunks of 37 tokens.
+    fn dca(tiny: Tiny) -> Case {
+        let flags = Flags::method("dca").with(&dca::CHUNK_SIZE, 42).with(&dca::LOCAL_SIZE, 5);
+        Case::fixed(tiny, flags, |i, j| Some(chunked(42, 5, i, j)))
     }
 
     /// Returns the case of a rule. The tests of `rope` check its frequencies.
@@ -174,11 +181,12 @@ impl Case {
 }
 
 /// Cases that also read one token at a time, which takes long.
-const ONE_BY_ONE: [&str; 9] = [
+const ONE_BY_ONE: [&str; 10] = [
     "llama",
     "log_n",
     "leaky_rerope",
     "lm_infinite",
+    "dca",
     "yarn",
     "dynamic",
     "second_of_fu",
@@ -201,6 +209,8 @@ on_each_case!(ten_shifts_are_what_their_definition_says {
     self_extend_of_gemma3(Case::self_extend(Tiny::gemma3())),
     lm_infinite(Case::lm_infinite()),
     string(Case::string()),
+    dca(Case::dca(Tiny::llama())),
+    dca_of_gemma3(Case::dca(Tiny::gemma3())),
     ntk(Case::named("ntk")),
     ntk_mixed(Case::named("ntk-mixed")),
     yarn(Case::named("yarn")),

@@ -273,6 +273,7 @@ fn what_cannot_be_sparse_is_refused_by_name() {
     for flags in [
         plain().with(&ATTENTION_SINKS, 4),
         Flags::method("rerope").with(&rerope::WINDOW, 40),
+        Flags::method("dca"),
         Flags::method("dynamic"),
     ] {
         assert!(matches!(refused(&tiny(), flags, FEW), Some(Error::SparseMethod { .. })));

@@ -1,6 +1,8 @@
 //! Methods that act on attention, against the distances of the reference.
 
-use rope_cpu::rope::{Flags, Plan, Region, SCALING, lm_infinite, rerope, self_extend, string};
+use rope_cpu::rope::{
+    Flags, Plan, Region, SCALING, dca, lm_infinite, rerope, self_extend, string, yarn,
+};
 
 use crate::rope::{Case, close, floats, golden};
 
@@ -13,8 +15,8 @@ fn plan(scaling: &'static str, flags: Flags) -> Plan {
 /// Returns the distance that is assigned to the key at `j` for the query at `i`, or `None` if the key
 /// is not visible.
 fn distance(plan: &Plan, i: usize, j: usize) -> Option<f64> {
-    let sees = |part: &&Region| plan.visibility.visible(**part, i).contains(&j);
-    let parts = Region::ALL.iter().filter(sees).count();
+    let sees = |part: &Region| plan.visibility.visible(*part, i).contains(&j);
+    let parts = plan.visibility.regions(0..i + 1).filter(sees).count();
     assert!(parts <= 1, "the key at {j} is in two regions for the query at {i}");
     plan.visibility.distance(i, j)
 }
@@ -46,6 +48,9 @@ fn distances_equal_the_reference() {
             ),
         ),
     ];
+    let dca =
+        |c, w| plan("dca", Flags::default().with(&dca::CHUNK_SIZE, c).with(&dca::LOCAL_SIZE, w));
+    let cases = cases.into_iter().chain([("dca_c6_w2", dca(6, 2)), ("dca_c5_w4", dca(5, 4))]);
     let golden = golden();
     for (name, plan) in cases {
         let rows = golden["rel_pos"][name].as_array().unwrap();
@@ -117,6 +122,7 @@ fn defaults_reach_the_context() {
         ("self-extend", 100_000),
         ("self-extend", 8193),
         ("lm-infinite", 100_000),
+        ("dca", 100_000),
     ] {
         let flags = Flags::method(scaling);
         let plan = Case { context: Some(context), ..Case::default() }.flags(flags).plan().unwrap();
@@ -151,4 +157,73 @@ fn far_distances_of_string_start_again() {
         plan(1200, given).error(),
         "`string_window` 300: must be a whole number from 0 to 299"
     );
+}
+
+/// The authors' constants for Qwen: 3/4 and 1/16 of the trained length.
+#[test]
+fn chunks_of_dca_are_within_the_trained_length() {
+    let plan = |context, flags: Flags| {
+        let flags = flags.with(&SCALING, "dca");
+        Case { context_train: 32768, context: Some(context), ..Case::default() }.flags(flags)
+    };
+    let of = plan(131_072, Flags::default()).plan().unwrap();
+    let visibility = of.visibility;
+    assert_eq!((visibility.near, of.span(131_072), of.reaches()), (22528, 24577, true));
+    // In the own chunk, at the end and the start of the one before, and in an older one.
+    let query = 3 * 22528 + 3000;
+    for (key, expected) in
+        [(3 * 22528, 3000), (3 * 22528 - 1, 2049), (2 * 22528, 24576), (0, 24576)]
+    {
+        assert_eq!(distance(&of, query, key), Some(expected as f64), "{key}");
+    }
+    // Up to the chunk size all distances are true, and a larger one is never seen.
+    assert!((0..24577).step_by(191).all(|j| distance(&of, 24576, j) == Some((24576 - j) as f64)));
+    let within = plan(24577, Flags::default()).plan().unwrap();
+    assert_eq!(
+        within.warnings,
+        ["dca in a context of 24577, which is within its window, changes nothing"]
+    );
+    assert_eq!(plan(24578, Flags::default()).plan().unwrap().warnings, [""; 0]);
+    let longest = |local: usize| {
+        let flags = Flags::default().with(&dca::CHUNK_SIZE, 100).with(&dca::LOCAL_SIZE, local);
+        let of = plan(1000, flags).plan().unwrap();
+        (0..1000).filter_map(|j| distance(&of, 999, j)).fold(0.0, f64::max)
+    };
+    assert_eq!([0, 30, 60, 99].map(longest), [100.0, 100.0, 79.0, 1.0]);
+    for (flags, error) in [
+        (
+            Flags::default().with(&dca::CHUNK_SIZE, 0),
+            "`dca_chunk_size` 0: must be a whole number from 1 to 1073741824",
+        ),
+        (
+            Flags::default().with(&dca::CHUNK_SIZE, 64).with(&dca::LOCAL_SIZE, 64),
+            "`dca_local_size` 64: must be a whole number from 0 to 63",
+        ),
+    ] {
+        assert_eq!(plan(1000, flags).error(), error);
+    }
+}
+
+/// Qwen2.5-1M, as its card configures vLLM.
+#[test]
+fn scores_of_dca_grow_with_yarns_scale() {
+    let flags = Flags::method("dca")
+        .with(&yarn::ORIG_CTX, 262_144)
+        .with(&dca::CHUNK_SIZE, 262_144)
+        .with(&dca::LOCAL_SIZE, 8192)
+        .with(&dca::ATTENTION_SCALE, true);
+    let case = Case { context_train: 1_010_000, context: Some(1_000_000), ..Case::default() };
+    let plan = case.flags(flags).plan().unwrap();
+    assert_eq!((plan.visibility.near, plan.reaches()), (253_952, true));
+    for position in [0, 262_143, 262_144, 524_287, 999_999] {
+        let length = position as f64 + 1.0;
+        let scale = (0.1 * (length / 262_144.0).ln() + 1.0).max(1.0);
+        let found = f64::from(plan.query_scale(position));
+        close("scale", found, scale * scale, 1.0 / (1 << 23) as f64);
+    }
+    let line = plan.to_string();
+    let expected = "RoPE: dca (`rope_scaling` dca), chunk size 262144 (`dca_chunk_size` 262144), local size \
+                    8192 (`dca_local_size` 8192), attention scaled by length from 262144 (`yarn_orig_ctx` \
+                    262144), base 10000 (default)";
+    assert!(line.starts_with(expected), "{line}");
 }

@@ -308,8 +308,27 @@ fn faults_of_a_file_are_errors_that_name_the_key_or_tensor() {
     assert_eq!(
         Scaling::named("su").unwrap_err().to_string(),
         "unknown RoPE scaling \"su\": must be one of none, linear, ntk, ntk-mixed, dynamic, dynamic-linear, yarn, \
-         dynamic-yarn, llama3, longrope, dprope, clex, cope, rerope, leaky-rerope, self-extend, lm-infinite, string"
+         dynamic-yarn, llama3, longrope, dprope, clex, cope, rerope, leaky-rerope, self-extend, lm-infinite, string, dca"
     );
+    let drope = "DroPE models are trained to attend without rotation, which is not supported in llama and \
+                 qwen2 models";
+    assert_eq!(
+        Scaling::named("drope").unwrap_err().to_string(),
+        format!(
+            "RoPE scaling \"drope\" is trained into a model, and no setting applies it: {drope}"
+        )
+    );
+    // Even if a setting names another method.
+    let yarn = || Case::default().flags(Flags::method("yarn"));
+    let in_file = |key, name| {
+        format!("llama.{key} is \"{name}\": {drope}, so results by this key alone would be wrong")
+    };
+    assert_eq!(yarn().scaling("drope").error(), in_file("rope.scaling.type", "drope"));
+    let mut case = yarn();
+    case.metadata.insert("llama.attention_type", Value::String(b"k_norm_nope"));
+    assert_eq!(case.error(), in_file("attention_type", "k_norm_nope"));
+    let error = Case::default().scaling("rope-id").error();
+    assert!(error.contains("RoPE-ID models are trained with fast rotations"), "{error}");
     assert_eq!(
         Case::default().float("scaling.factor", -2.0).error(),
         "llama.rope.scaling.factor = -2: must be a number from 0.000001 to 1000000"

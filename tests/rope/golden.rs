@@ -176,6 +176,8 @@ fn every_part_of_the_reference_is_known() {
     ];
     assert_eq!(names(&golden), parts);
     let maps = [
+        "dca_c5_w4",
+        "dca_c6_w2",
         "leaky_rerope_w4_k4",
         "lm_infinite_g2_l4_kvlen14",
         "logn_scale_train8",

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use rope_cpu::rope::{
-    Factors, Flags, Layers, METHODS, Plan, Table, lm_infinite, rerope, self_extend,
+    Factors, Flags, Layers, METHODS, Plan, Table, dca, lm_infinite, rerope, self_extend,
 };
 
 use crate::rope::Case;
@@ -95,8 +95,8 @@ proptest! {
         }
     }
 
-    /// The methods that change distances. Groups of Self-Extend start at multiples of their size, and
-    /// LM-Infinite has first keys that are always visible.
+    /// The methods that change distances. Groups of Self-Extend and chunks of DCA start at multiples of
+    /// their size, and LM-Infinite has first keys that are always visible.
     #[test]
     fn distances_do_not_depend_on_the_position(
         key in 10..20_000usize, distance in 0..20_000usize, shift in 1..5_000usize,
@@ -107,6 +107,7 @@ proptest! {
             (named("leaky-rerope").with(&rerope::WINDOW, 300).with(&rerope::K, 5), 1),
             (named("lm-infinite").with(&lm_infinite::GLOBAL, 10).with(&lm_infinite::LOCAL, 300), 1),
             (named("self-extend").with(&self_extend::GROUP, 6).with(&self_extend::WINDOW, 600), 6),
+            (named("dca").with(&dca::CHUNK_SIZE, 300).with(&dca::LOCAL_SIZE, 50), 250),
         ];
         for (flags, unit) in methods {
             let name = format!("{flags:?}");

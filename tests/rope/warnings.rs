@@ -281,3 +281,18 @@ fn a_factor_of_dynamic_ntk_beyond_the_context_is_warned_about() {
          Hugging Face, alpha grows to 5, where 2 is enough"
     );
 }
+
+#[test]
+fn a_name_that_says_drope_is_warned_about() {
+    let case = |rotates| {
+        let mut case = Case { rotates, ..Case::default() };
+        case.metadata.insert("general.name", Value::String(b"Llama 2 7b Hf DroPE"));
+        case
+    };
+    assert_eq!(
+        warning(case(true)),
+        "the file is named \"Llama 2 7b Hf DroPE\" (general.name), and DroPE models are trained to attend \
+         without rotation, but its layers rotate: text will be poor unless the name is wrong"
+    );
+    assert_eq!(warnings(case(false)), [""; 0]);
+}

@@ -10,7 +10,10 @@ use clap::{
 
 use super::numbers;
 use crate::cli::flags;
-use rope_cpu::settings::{Kind, Parameter, Value, Values};
+use rope_cpu::{
+    rope,
+    settings::{Kind, Parameter, Value, Values},
+};
 
 /// A group of settings, each of which becomes an option.
 pub trait Group {
@@ -125,9 +128,13 @@ impl TypedValueParser for Words {
         value: &OsStr,
     ) -> Result<&'static str, clap::Error> {
         let words = self.0;
+        let is_scaling = option.is_some_and(|option| option.get_id() == rope::SCALING.setting.0);
         let parser = move |text: &str| {
             let word = words.iter().copied().find(|word| *word == text);
-            word.ok_or_else(|| format!("must be one of {}", words.join(", ")))
+            word.ok_or_else(|| match rope::trained(text).filter(|_| is_scaling) {
+                Some(about) => format!("no setting applies it: {about}"),
+                None => format!("must be one of {}", words.join(", ")),
+            })
         };
         parser.parse_ref(command, option, value)
     }

@@ -2,7 +2,7 @@
 
 use rope_cpu::{
     rope::{
-        FREQ_BASE, FarKeys, Flags, Layers, Plan, SCALE, Table, dprope, llama3, lm_infinite,
+        FREQ_BASE, FarKeys, Flags, Layers, Plan, SCALE, Table, dca, dprope, llama3, lm_infinite,
         ntk_mixed, rerope, self_extend, string, yarn,
     },
     settings::{Kind, Parameter},
@@ -18,7 +18,13 @@ pub fn axes(plan: &Plan, flags: &Flags) -> Vec<Searched> {
     let visibility = plan.visibility;
     let group = match visibility.far {
         FarKeys::Divided(by) | FarKeys::Grouped(by) => by,
-        FarKeys::AtDistance(_) | FarKeys::Capped(_) | FarKeys::Shifted(_) => 1,
+        FarKeys::AtDistance(_) | FarKeys::Capped(_) | FarKeys::Shifted(_) | FarKeys::Chunked(_) => {
+            1
+        }
+    };
+    let last = match visibility.far {
+        FarKeys::Chunked(last) => last as f64,
+        _ => 0.0,
     };
     let (near, first, group) = (visibility.near as f64, visibility.first as f64, group as f64);
     let times = |parameter: &'static Parameter, start: f64, ratio: f64, multiple| {
@@ -44,6 +50,8 @@ pub fn axes(plan: &Plan, flags: &Flags) -> Vec<Searched> {
         times(&string::SHIFT, near, 1.5, 1),
         times(&string::WINDOW, 128.0, 2.0, 1),
         times(&lm_infinite::GLOBAL, first, 2.0, 1),
+        times(&dca::CHUNK_SIZE, last, 1.5, 1),
+        times(&dca::LOCAL_SIZE, last - near, 2.0, 1),
     ];
     let read = |(one, _): &Searched| flags.scaling().is_some_and(|scaling| scaling.reads(one));
     let given = |(parameter, axis): Searched| {

@@ -40,8 +40,8 @@ pub struct Args {
     /// For example none,linear,yarn:rope-scale=8:yarn-beta-fast=16. Without a factor, a method has
     /// exactly the factor that each length needs. By default longrope is included if the file has
     /// its divisors; clex is not, since it needs weights (clex:clex-weights=FILE). rerope,
-    /// leaky-rerope, self-extend, lm-infinite and string are rejected, since they change attention and
-    /// no angles.
+    /// leaky-rerope, self-extend, lm-infinite, string and dca are rejected, since they change attention
+    /// and no angles.
     #[arg(long, value_name = "METHOD,...", value_delimiter = ',')]
     methods: Vec<Method>,
 

@@ -55,7 +55,7 @@ pub struct Args {
 
     /// Method to measure, besides none and linear: METHOD[:FLAG=VALUE]...
     ///
-    /// Any except rerope, leaky-rerope, self-extend, lm-infinite and string, which change no angles.
+    /// Any except rerope, leaky-rerope, self-extend, lm-infinite, string and dca, which change no angles.
     #[arg(long, value_name = "METHOD", default_value = "dprope")]
     method: Method,
 

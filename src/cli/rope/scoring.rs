@@ -2,11 +2,12 @@
 
 use std::{
     num::NonZeroUsize,
-    ops::ControlFlow,
+    ops::{ControlFlow, Range},
     path::PathBuf,
     time::{Duration, Instant},
 };
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::Error;
@@ -15,6 +16,7 @@ use rope_cpu::{
     Token,
     eval::{
         perplexity::{self, Scored, Settings, Windows, perplexity_while},
+        recall,
         statistics::paired_test,
     },
     model::{Engine, Model, Options},
@@ -56,10 +58,31 @@ impl ScoringArgs {
     }
 }
 
+/// What the score of a text measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Objective {
+    /// The perplexity of its second half
+    Perplexity,
+    /// The perplexity of words from its start that its end asks for
+    Needles,
+}
+
+impl Objective {
+    /// Returns the name as typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Objective::Perplexity => "perplexity",
+            Objective::Needles => "needles",
+        }
+    }
+}
+
 /// A text to score, as one window.
 pub struct Text<'m> {
     pub model: &'m Model,
     pub tokens: Vec<Token>,
+    /// The tokens to score; none are all of them.
+    answers: Vec<Range<usize>>,
     crc: u32,
 }
 
@@ -79,7 +102,30 @@ impl<'m> Text<'m> {
     /// Creates the text of these tokens.
     pub fn new(model: &'m Model, tokens: Vec<Token>) -> Self {
         let crc = crc(&tokens);
-        Text { model, tokens, crc }
+        Text { model, tokens, answers: Vec::new(), crc }
+    }
+
+    /// Creates the text of these tokens, with needles by `seed` if these are the objective.
+    ///
+    /// # Errors
+    /// If the text is too short for needles.
+    pub fn with_objective(
+        model: &'m Model,
+        tokens: Vec<Token>,
+        objective: Objective,
+        seed: u64,
+    ) -> Result<Self, Error> {
+        if objective == Objective::Perplexity {
+            return Ok(Self::new(model, tokens));
+        }
+        let tokenizer = model.tokenizer().map_err(Error::usage)?;
+        let recall::Text { tokens, answers } = recall::Text::new(tokenizer, &tokens, seed)
+            .map_err(|least| {
+                Error::usage(format_args!(
+                    "--objective needles: two needles and their answers need a --ctx of at least {least}"
+                ))
+            })?;
+        Ok(Text { answers, ..Self::new(model, tokens) })
     }
 
     /// Returns the index in `log` of the result of one of these RoPE plans, in words.
@@ -113,7 +159,10 @@ impl<'m> Text<'m> {
             bucket: NonZeroUsize::new(length.div_ceil(RANGES)),
         };
         let each = &mut |_| Ok(());
-        let scored = perplexity_while(&mut engine, &self.tokens, settings, None, read, each);
+        let scored = match &self.answers[..] {
+            [] => perplexity_while(&mut engine, &self.tokens, settings, None, read, each),
+            answers => recall::score(&mut engine, &self.tokens, answers, settings.bos, read),
+        };
         let scored = match scored {
             Err(perplexity::Error::Stopped) => return Ok(None),
             scored => scored.map_err(Error::failed)?,
@@ -130,13 +179,13 @@ impl<'m> Text<'m> {
 }
 
 impl Measured {
-    /// Returns the mean negative log-likelihood of each range in the second half.
+    /// Returns the mean negative log-likelihood of each range in the second half, or of each answer.
     fn ranges(&self) -> Vec<f64> {
         let far = self.scored.buckets.iter().filter(|b| b.positions.start >= self.length / 2);
         far.map(|bucket| bucket.nll.mean().value).collect()
     }
 
-    /// Returns the perplexity of the second half.
+    /// Returns the perplexity of the second half, or of the answers.
     pub fn perplexity(&self) -> f64 {
         let ranges = self.ranges();
         (ranges.iter().sum::<f64>() / ranges.len().max(1) as f64).exp()

@@ -8,7 +8,7 @@ use super::{
     Error, Method, ModelArgs,
     axes::{axes, settings},
     first_tokens, load,
-    scoring::{Measured, SIGNIFICANT, ScoringArgs, Text, typed},
+    scoring::{Measured, Objective, SIGNIFICANT, ScoringArgs, Text, typed},
 };
 use crate::cli::{
     args::{AdapterArgs, EngineArgs, MemoryArgs, at_least_one},
@@ -31,8 +31,9 @@ use rope_cpu_lab::search::{Trial, search};
 /// Scores the start of the text, as long as the context, with one setting changed at a time: the
 /// factor, the method's own numbers, a factor of the attention scale, and the base. It keeps what
 /// lowers the perplexity of the second half, and halves its steps when nothing does. The gain is
-/// then measured on the next part of the text, which has no part in the search. With --output every
-/// trial is saved, and the same command resumes.
+/// then measured on the next part of the text, which has no part in the search. With --objective
+/// needles, it lowers the perplexity of words that the start of the text hides and its end asks for,
+/// instead of the text's. With --output every trial is saved, and the same command resumes.
 #[derive(Clone, Debug, clap::Args)]
 #[command(mut_arg("file", |file| file.help("Text of two contexts: to search on, and held out; -: stdin")))]
 #[command(mut_arg("budget", |minutes| minutes.default_value("60")))]
@@ -48,6 +49,11 @@ pub struct Args {
     /// Method to start from: METHOD[:FLAG=VALUE]...
     #[arg(long, value_name = "METHOD", default_value = "yarn", help_heading = "Measurement")]
     method: Method,
+
+    /// What to lower
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "perplexity")]
+    #[arg(help_heading = "Measurement")]
+    objective: Objective,
 
     /// Maximum number of trials
     #[arg(long, value_name = "N", default_value = "60", value_parser = at_least_one)]
@@ -92,8 +98,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     }
     let tokenizer = model.tokenizer().map_err(Error::usage)?;
     let mut tokens = first_tokens(&args.scoring.file, tokenizer, length.saturating_mul(2))?;
-    let held_out = Text::new(&model, tokens.split_off(length));
-    let text = Text::new(&model, tokens);
+    let held_out = tokens.split_off(length);
+    let text = |tokens, seed| Text::with_objective(&model, tokens, args.objective, seed);
+    let (text, held_out) = (text(tokens, 0)?, text(held_out, 1)?);
     let log = Log::open(args.scoring.output.as_deref(), &args.model, &args.adapters, memory)?;
     warn(&start.plan.rope);
 
@@ -116,6 +123,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     };
     let measured = |index: usize| &tuning.log.entries[index];
     let found = Found {
+        objective: args.objective,
         start: [measured(start), measured(start_unseen)],
         best: [measured(best), measured(best_unseen)],
         trials: tuning.tried.iter().map(|(_, index)| measured(*index)).collect(),
@@ -193,6 +201,7 @@ fn named(flags: Flags, start: &Method) -> Method {
 
 /// The result of a search: on the searched part of the text, then on the part held out.
 struct Found<'m> {
+    objective: Objective,
     start: [&'m Measured; 2],
     best: [&'m Measured; 2],
     trials: Vec<&'m Measured>,
@@ -233,6 +242,7 @@ impl Found<'_> {
         });
         let (gain, flags) = self.advice();
         json!({
+            "objective": self.objective.name(),
             "start": result(self.start),
             "best": result(self.best),
             "change_held_out": self.change(),
@@ -246,7 +256,12 @@ impl Found<'_> {
     /// Prints both results, and the flags of the better one. `bakes` tells whether a file can hold the
     /// settings.
     fn show(&self, bakes: bool, out: &mut dyn Write) -> std::io::Result<()> {
-        let mut shown = table(&["method", "PPL, searched", "PPL, held out"], &[1, 2]);
+        let of = match self.objective {
+            Objective::Perplexity => "",
+            Objective::Needles => " of needles",
+        };
+        let [searched, held_out] = ["searched", "held out"].map(|part| format!("PPL{of}, {part}"));
+        let mut shown = table(&["method", &searched, &held_out], &[1, 2]);
         let mut results = vec![self.start];
         results.extend((self.best[0].method != self.start[0].method).then_some(self.best));
         for [searched, held_out] in &results {
@@ -262,7 +277,7 @@ impl Found<'_> {
         }
         writeln!(
             out,
-            "\n{trials} trials. Held out, the perplexity changes by {:+.2} % (probability of chance {:.4}).",
+            "\n{trials} trials. Held out, the perplexity{of} changes by {:+.2} % (probability of chance {:.4}).",
             100.0 * self.change(),
             self.probability()
         )?;

@@ -38,7 +38,7 @@ impl Kind {
 
     fn random(self, random: &mut Random) -> String {
         match self {
-            Kind::Words => vocabulary::pair(random.below(vocabulary::PAIRS)),
+            Kind::Words => super::key(random),
             Kind::Number => (1_000_000 + random.below(9_000_000)).to_string(),
             Kind::Uuid => uuid(random),
         }

@@ -208,3 +208,35 @@ fn tuning_keeps_what_lowers_the_perplexity_and_measures_it_on_another_part() {
     tune(&["-c", "4096"]).refused(2, &["text.txt has ", " tokens, and 8192 are needed"]);
     tune(&["-c", "512", "--method", "su"]).refused(2, &["--method", "must be one of none, linear"]);
 }
+
+/// Needles have the words of the start of the text, and only their repetitions count.
+#[test]
+fn tuning_can_lower_the_perplexity_of_needles() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = directory.path().join("text.txt");
+    std::fs::write(&text, "abcdefgh ijklmnop qrstuv wxyz ".repeat(150)).unwrap();
+    let file = tiny_reader(1, true);
+    let model = file.path().to_str().unwrap();
+    let tune = |options: &[&str]| {
+        let common = ["rope", "tune", "-m", model, "-f", text.to_str().unwrap(), "--trials", "6"];
+        run(&[&common[..], options].concat())
+    };
+    let needles = ["-c", "1024", "--objective", "needles"];
+    let found = json(tune(&[&needles[..], &["--json"]].concat()));
+    let plain = json(tune(&["-c", "1024", "--json"]));
+    assert_eq!(
+        (&found["objective"], &plain["objective"]),
+        (&"needles".into(), &"perplexity".into())
+    );
+    assert_ne!(found["start"]["perplexity"], plain["start"]["perplexity"]);
+    let trials = found["trials"].as_array().unwrap();
+    let lowest = trials.iter().map(|trial| number(&trial["perplexity"])).fold(f64::MAX, f64::min);
+    assert_eq!((trials.len(), number(&found["best"]["perplexity"])), (6, lowest));
+    assert_ne!(found["best"]["perplexity"], found["best"]["perplexity_held_out"]);
+    let text = shown(tune(&needles));
+    assert!(text.contains("PPL of needles, searched"), "{text}");
+    tune(&["-c", "64", "--objective", "needles"]).refused(
+        2,
+        &["--objective needles: two needles and their answers need a --ctx of at least"],
+    );
+}

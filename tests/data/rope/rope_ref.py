@@ -402,6 +402,16 @@ def rel_self_extend(i, j, G, W):
     return float(d) if d < W else float(i // G) + W - W / float(G) - float(j // G)
 
 
+def rel_dca(i, j, c, w):
+    """Dual chunk attention: chunks of s = c - w; keys at j mod s; the table of queries for the chunk before is
+    (0..s) + s clamped to c, and older chunks use its last entry (both known programs)."""
+    s = c - w
+    before = [min(m + s, c) for m in range(s)]
+    n = i // s - j // s
+    query = i % s if n == 0 else before[i % s] if n == 1 else before[s - 1]
+    return float(query - j % s)
+
+
 def rel_lm_infinite(i, j, n_global, n_local, limit=None, kv_len=None):
     """Lambda mask.  Returns None if not attended.  d < n_local: exact; j < n_global: distance is the constant
     min(limit, kv_len-1) (limit = n_local in convert_llama_model)."""
