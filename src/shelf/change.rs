@@ -7,7 +7,7 @@ use std::{
 
 use super::{Entry, Error, Shelf, Store, presets::Presets};
 
-/// What [`Shelf::remove`] did.
+/// The result of [`Shelf::remove`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removed {
     /// The name that was removed.
