@@ -526,3 +526,40 @@ fn options_for_one_model_need_it() {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(error.contains("--dry-run is for one model: add -m FILE"), "{error}");
 }
+
+#[test]
+fn the_command_line_has_the_keys() {
+    let folder = shelf();
+    let server = serve(folder.path(), &["--manage-key", "boss", "--api-key", "guest"]);
+    let port = server.address().rsplit(':').next().unwrap().to_string();
+    let boss = [("x-manage-key", "boss")];
+    let loaded = server.send("POST", "/models/load", &boss, "{\"model\": \"first\"}");
+    assert_eq!(loaded.status, 200, "{}", loaded.text);
+    let is_loaded = |server: &Server| {
+        let key = [("authorization", "Bearer guest")];
+        let list = server.send("GET", "/v1/models/first", &key, "").json();
+        list["status"]["value"] == "loaded"
+    };
+    server.wait_until(is_loaded);
+    let ask = |words: &[&str], variables: &[(&str, &str)]| {
+        let mut command = Server::bare(words);
+        command.args(["--port", &port]).envs(variables.iter().copied());
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, said) = ask(&["stop", "first", "--api-key", "guest"], &[]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("--manage-key"), "{said}");
+    let (code, said) = ask(&["stop", "first", "--api-key", "guest", "--manage-key", "wrong"], &[]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(is_loaded(&server));
+    let (code, said) = ask(&["stop", "first", "--manage-key", "boss"], &[]);
+    assert_eq!((code, said.contains("first is unloaded")), (Some(0), true), "{said}");
+    server.wait_until(|server| !is_loaded(server));
+    for variables in [&[("ROPE_CPU_MANAGE_KEY", "boss")][..], &[("ROPE_CPU_API_KEY", "guest")]] {
+        let (code, said) = ask(&["ps"], variables);
+        assert_eq!((code, said.contains("no model is loaded")), (Some(0), true), "{said}");
+    }
+    let (code, said) = ask(&["stop", "first"], &[("ROPE_CPU_MANAGE_KEY", "boss")]);
+    assert_eq!(code, Some(0), "{said}");
+}
