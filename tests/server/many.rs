@@ -97,6 +97,12 @@ fn a_request_opens_the_model_that_it_names() {
     let names: Vec<_> = list["data"].as_array().unwrap().iter().map(|m| m["id"].clone()).collect();
     assert_eq!(names, NAMES);
     assert_eq!(list["data"][0]["status"]["value"], "unloaded");
+    assert_eq!(list["suggestions"], Value::Null);
+    let suggested = server.get("/models?fit=1").json();
+    let suggested = suggested["suggestions"].as_array().unwrap();
+    assert!((1..=3).contains(&suggested.len()), "{suggested:?}");
+    assert!(suggested[0]["name"].as_str().unwrap().contains('/'), "{suggested:?}");
+    assert!(suggested[0]["bytes"].as_u64().unwrap() > 0, "{suggested:?}");
     assert!(list["data"][0]["meta"]["n_ctx_train"].as_u64().unwrap() > 0, "{list}");
 
     let answers = NAMES.map(|name| complete(&server, name, 20));
