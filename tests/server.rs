@@ -8,7 +8,7 @@ mod disk;
 mod echoes;
 mod faults;
 mod guided;
-mod harness;
+pub mod harness;
 mod interfaces;
 mod killed;
 mod limits;
