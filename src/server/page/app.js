@@ -149,6 +149,8 @@ function showConversations() {
 /** Shows what is used of the context, and the speed. */
 function showUse(reading = null) {
     const { properties } = connection;
+    // A model that is not open has no context yet.
+    $('#gauge').hidden = !properties;
     if (!properties) return;
     const nodes = path(chat.current);
     const use = {
