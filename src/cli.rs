@@ -238,33 +238,61 @@ fn parse(command: &clap::Command, argv: &[OsString]) -> Result<CommandLine, Exit
 /// The command line of this process, in clap's form.
 static TYPED: OnceLock<Vec<OsString>> = OnceLock::new();
 
-/// Returns the options of a server for a model of the shelf: typed ones, those of variables, and
-/// those of the model's presets.
+/// Returns the options of a server for a model of the shelf.
 ///
 /// # Errors
 /// If an option of a preset is invalid, with its place.
 fn serve_args_of(entry: &Entry) -> Result<serve::Args, Error> {
+    match line_of(entry)?.command {
+        Some(Subcommands::Serve(args) | Subcommands::Open(args)) => Ok(*args),
+        _ => Err(Error::usage("only serve and open have models of the shelf")),
+    }
+}
+
+/// Returns the options of `run` for another model of the shelf.
+///
+/// # Errors
+/// If an option of a preset is invalid, with its place.
+fn run_args_of(entry: &Entry) -> Result<run::Args, Error> {
+    match line_of(entry)? {
+        CommandLine { command: Some(Subcommands::Run(args)), .. } => Ok(*args),
+        CommandLine { run, .. } => Ok(run),
+    }
+}
+
+/// Returns the long names of the typed options.
+fn typed_options() -> Vec<String> {
+    let typed = TYPED.get().into_iter().flatten().take_while(|arg| *arg != "--");
+    let names = typed.filter_map(|arg| arg.to_str()?.strip_prefix("--"));
+    names.map(|name| name.split('=').next().unwrap_or(name).into()).collect()
+}
+
+/// Returns the model of the shelf that the command line names, if any.
+fn typed_entry() -> Option<Entry> {
+    shelf::entry_of(TYPED.get()?)
+}
+
+/// Returns the command line for a model of the shelf: typed options, those of variables, and those
+/// of the model's presets.
+///
+/// # Errors
+/// If an option of a preset is invalid, with its place.
+fn line_of(entry: &Entry) -> Result<CommandLine, Error> {
     let command = command();
     let typed = TYPED.get().map(Vec::as_slice).unwrap_or_default();
-    let variables = environment::variables(&command, typed, |name| env::var_os(name))?;
-    let argv = environment::extended(&command, typed, &variables);
-    let named = shelf::with_entry(&command, &argv, entry)?;
+    let typed = shelf::with_model(&command, typed, entry);
+    let variables = environment::variables(&command, &typed, |name| env::var_os(name))?;
+    let argv = environment::extended(&command, &typed, &variables);
+    let named = shelf::with_presets(&command, &argv, entry)?;
     let parser = names::for_clap(definition());
     let read = |argv: &[OsString]| {
         let matches = parser.clone().try_get_matches_from(argv);
         let line = matches.and_then(|matches| CommandLine::from_arg_matches(&matches));
         line.map_err(|error| wording::reworded(error, argv))
     };
-    match read(&named.argv()) {
-        Ok(CommandLine {
-            command: Some(Subcommands::Serve(args) | Subcommands::Open(args)),
-            ..
-        }) => Ok(*args),
-        Ok(_) => Err(Error::usage("only serve and open have models of the shelf")),
-        Err(_) => {
-            Err(Error::usage(named.explain(|argv| Some(wording::first_line(&read(argv).err()?)))))
-        }
-    }
+    read(&named.argv()).map_err(|_| {
+        Error::usage(named.explain(|argv| Some(wording::first_line(&read(argv).err()?))))
+    })
 }
 
 /// Runs a command line; `argv` starts with the program's name.

@@ -35,6 +35,8 @@ mod split;
 mod sweep;
 #[cfg(unix)]
 mod terminal;
+#[cfg(unix)]
+mod terminal_models;
 mod tokenize;
 mod usage;
 

@@ -9,7 +9,7 @@ mod disk;
 mod echoes;
 mod faults;
 mod guided;
-mod harness;
+pub mod harness;
 mod interfaces;
 mod killed;
 mod limits;

@@ -3,7 +3,7 @@
 //! llama.cpp's programs have short options of several letters (`-ctk`). The word after an option is
 //! its value even if it starts with a dash (`-n -1`, `-p "- a list"`). clap has neither. Each
 //! option becomes `--its-long-name=value` here, and [`llama`] drops or rejects options that
-//! rope-cpu does not have. In `run` and `serve`, a model needs no `-m`, and `help COMMAND` becomes
+//! rope-cpu does not have. In `run`, `serve` and `launch`, a model needs no `-m`, and `help COMMAND` becomes
 //! `COMMAND --help`.
 
 use std::{
@@ -46,7 +46,7 @@ pub fn normalize(root: &Command, mut argv: Vec<OsString>) -> Result<Normalized, 
     let mut typed = argv.into_iter().peekable();
     let mut argv: Vec<OsString> = typed.by_ref().take(1).collect();
     let mut left_out = Vec::new();
-    let takes_file = matches!(command.get_name(), "rope-cpu" | "run" | "serve" | "open");
+    let takes_file = matches!(command.get_name(), "rope-cpu" | "run" | "serve" | "open" | "launch");
     let is_model = |arg: &OsString| arg.as_encoded_bytes().starts_with(b"--model=");
 
     while let Some(arg) = typed.next() {

@@ -51,13 +51,14 @@ const ROPE: [&str; 7] =
     ["explain", "compare", "disturbance", "bake", "advise", "attention", "tune"];
 
 /// The options with the same meaning in every command.
-const EVERYWHERE: [&str; 11] = [
+const EVERYWHERE: [&str; 12] = [
     "api-key",
     "hf-file",
     "hf-repo",
     "hf-token",
     "host",
     "isa",
+    "manage-key",
     "model",
     "models-dir",
     "offline",

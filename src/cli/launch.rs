@@ -1,4 +1,6 @@
-//! `rope-cpu launch`: serves a model and starts an agent that uses it.
+//! `rope-cpu launch`: serves a model, or finds a server of it, and starts an agent that uses it.
+
+mod running;
 
 use std::{
     env,
@@ -6,7 +8,7 @@ use std::{
     fs::{self, File},
     io::{self, Write},
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{self, Child, Command, ExitStatus},
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
@@ -23,6 +25,8 @@ use super::{
     open::reachable,
     serve,
 };
+use rope_cpu::platform::interrupt;
+use running::Running;
 
 /// Serve a model, and start an agent that uses it
 ///
@@ -30,13 +34,17 @@ use super::{
 /// tokens, since agents send long prompts. If the model was trained for fewer, a RoPE method
 /// extends it, as --rope-scaling auto does. Arguments after `--` are the agent's. The log on the
 /// terminal has errors only; with --log-file, the file has the requests.
+///
+/// With the name of a model and no options for it, the agent uses a rope-cpu server that already runs
+/// at --port (8080 by default), if it serves this model with such a context.
 #[derive(Debug, clap::Args)]
-#[command(override_usage = "rope-cpu launch AGENT -m FILE [OPTIONS] [-- ARGUMENT...]")]
+#[command(override_usage = "rope-cpu launch AGENT MODEL [OPTIONS] [-- ARGUMENT...]")]
 #[command(mut_arg("port", |port| port.default_value("0")))]
 #[command(mut_arg("context", |context| context.default_value("32k")))]
 #[command(mut_arg("log_verbosity", |level| level.default_value("1")))]
 #[command(after_help = "\
 Examples:
+  rope-cpu launch codex Qwen2.5-Coder
   rope-cpu launch codex -m model.gguf
   rope-cpu launch opencode -m model.gguf -c 64k -ctk q8_0 -ctv q8_0
   rope-cpu launch aider -m model.gguf -- --message 'Add a test' src/lib.rs")]
@@ -89,6 +97,9 @@ const IN_FILE: u8 = 3;
 /// The key that an agent sends to a server without keys. Most of them insist on one.
 const ANY_KEY: &str = "none";
 
+/// The name of the model for a server of one model, which ignores it.
+const ANY_MODEL: &str = "any";
+
 impl Agent {
     /// Returns the agent's program, and how to install it.
     fn program(self) -> (&'static str, &'static str) {
@@ -101,12 +112,12 @@ impl Agent {
         }
     }
 
-    /// Returns the setup for a server at a URL, with its key and the size of its context.
-    fn setup(self, url: &str, key: String, context: usize) -> Setup {
+    /// Returns the setup for a model of a server at a URL, with its key and the size of its context.
+    fn setup(self, url: &str, model: &str, key: String, context: usize) -> Setup {
         let openai = format!("{url}/v1");
         match self {
             Agent::Aider => {
-                let metadata = serde_json::json!({ "openai/any": {
+                let metadata = serde_json::json!({ format!("openai/{model}"): {
                     "litellm_provider": "openai",
                     "mode": "chat",
                     "max_input_tokens": context,
@@ -115,7 +126,7 @@ impl Agent {
                     "output_cost_per_token": 0,
                 } });
                 Setup {
-                    arguments: ["--model", "openai/any"].map(String::from).into(),
+                    arguments: vec!["--model".into(), format!("openai/{model}")],
                     variables: vec![("OPENAI_API_BASE", openai), ("OPENAI_API_KEY", key)],
                     file: Some(("--model-metadata-file", metadata)),
                 }
@@ -125,15 +136,15 @@ impl Agent {
                 variables: vec![
                     ("ANTHROPIC_BASE_URL", url.into()),
                     ("ANTHROPIC_AUTH_TOKEN", key),
-                    ("ANTHROPIC_MODEL", "any".into()),
-                    ("ANTHROPIC_DEFAULT_HAIKU_MODEL", "any".into()),
+                    ("ANTHROPIC_MODEL", model.into()),
+                    ("ANTHROPIC_DEFAULT_HAIKU_MODEL", model.into()),
                     ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1".into()),
                 ],
                 file: None,
             },
             Agent::Codex => {
                 let settings = [
-                    "model=\"any\"".into(),
+                    format!("model=\"{model}\""),
                     format!("model_context_window={context}"),
                     "model_provider=\"rope-cpu\"".into(),
                     format!(
@@ -153,9 +164,9 @@ impl Agent {
                     "provider": { "rope-cpu": {
                         "npm": "@ai-sdk/openai-compatible",
                         "options": { "baseURL": openai, "apiKey": key },
-                        "models": { "any": { "limit": { "context": context, "output": output } } },
+                        "models": { model: { "limit": { "context": context, "output": output } } },
                     } },
-                    "model": "rope-cpu/any",
+                    "model": format!("rope-cpu/{model}"),
                 });
                 Setup {
                     arguments: Vec::new(),
@@ -168,7 +179,7 @@ impl Agent {
                 variables: vec![
                     ("OPENAI_BASE_URL", openai),
                     ("OPENAI_API_KEY", key),
-                    ("OPENAI_MODEL", "any".into()),
+                    ("OPENAI_MODEL", model.into()),
                 ],
                 file: None,
             },
@@ -181,18 +192,44 @@ impl Agent {
 /// # Errors
 /// As for [`serve::run`], and if the agent cannot be started.
 pub fn run(args: &Args) -> Result<ExitStatus, Error> {
-    let mut serve = args.serve.clone();
-    if serve.rope.is_default() {
-        serve.rope = RopeArgs::auto();
-    }
-    if !serve.model.is_given() {
-        return Err(Error::usage("launch needs a model: add -m FILE or -hf USER/MODEL"));
+    if !args.serve.model.is_given() {
+        return Err(Error::usage(
+            "launch needs a model: add its name (rope-cpu list), -m FILE or -hf USER/MODEL",
+        ));
     }
     // Looked for before the model is loaded, which may take long.
     let (name, install) = args.agent.program();
     let program = which::which(name)
         .map_err(|_| Error::usage(format_args!("{name} is not installed: {install}")))?;
-    let key = serve.keys()?.into_iter().next().unwrap_or(ANY_KEY.into());
+    let key = args.serve.keys()?.into_iter().next();
+    match Running::find(&args.serve, key.clone()) {
+        Some(running) => run_beside(args, &program, &running, key),
+        None => run_with_server(args, &program, key),
+    }
+}
+
+/// Runs the agent with a server that runs already.
+fn run_beside(
+    args: &Args,
+    program: &Path,
+    running: &Running,
+    key: Option<String>,
+) -> Result<ExitStatus, Error> {
+    // Ctrl-C is for the agent.
+    let cannot = |e| Error::failed(format_args!("cannot handle Ctrl-C: {e}"));
+    interrupt::install_with(false, || {}).map_err(cannot)?;
+    let Running { url, model, context } = running;
+    let (child, _file) = args.start(program, url, model, key, *context)?;
+    note(format_args!("{} uses {model} of the server at {url}/v1", args.agent.program().0));
+    Ok(wait(child, interrupt::terminated)?)
+}
+
+/// Runs the agent with a server of its own.
+fn run_with_server(args: &Args, program: &Path, key: Option<String>) -> Result<ExitStatus, Error> {
+    let mut serve = args.serve.clone();
+    if serve.rope.is_default() {
+        serve.rope = RopeArgs::auto();
+    }
     let (exited, stop) = oneshot::channel::<()>();
     let stopped = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -201,22 +238,12 @@ pub fn run(args: &Args) -> Result<ExitStatus, Error> {
         let served = serve::serve(&serve, stop, |addresses, context| {
             let Some(address) = addresses.first() else { return Ok(()) };
             let address = SocketAddr::new(reachable(address.ip()), address.port());
-            let setup = args.agent.setup(&format!("http://{address}"), key, context);
-            note(format_args!("{name} uses http://{address}/v1"));
-            let mut command = Command::new(&program);
-            command.args(setup.arguments).envs(setup.variables);
-            let file = setup.file.map(|(option, json)| {
-                let file = TemporaryFile::new(&format!("{name}.json"), &json.to_string())?;
-                command.arg(option).arg(&file.0);
-                Ok::<_, Error>(file)
-            });
-            let file = file.transpose()?;
-            command.args(&args.arguments);
-            let failed = |e| Error::failed(format_args!("cannot start {}: {e}", program.display()));
-            let child = command.spawn().map_err(failed)?;
+            let url = format!("http://{address}");
+            note(format_args!("{} uses {url}/v1", args.agent.program().0));
+            let (child, file) = args.start(program, &url, ANY_MODEL, key, context)?;
             let stopped = &stopped;
             agent = Some(scope.spawn(move || {
-                let status = wait(child, stopped);
+                let status = wait(child, || stopped.load(Relaxed));
                 drop(file);
                 let _ = exited.send(());
                 status
@@ -230,6 +257,32 @@ pub fn run(args: &Args) -> Result<ExitStatus, Error> {
             _ => Ok(ExitStatus::default()),
         }
     })
+}
+
+impl Args {
+    /// Starts the agent for a model of a server, whose context has so many tokens.
+    fn start(
+        &self,
+        program: &Path,
+        url: &str,
+        model: &str,
+        key: Option<String>,
+        context: usize,
+    ) -> Result<(Child, Option<TemporaryFile>), Error> {
+        let setup = self.agent.setup(url, model, key.unwrap_or(ANY_KEY.into()), context);
+        let mut command = Command::new(program);
+        command.args(setup.arguments).envs(setup.variables);
+        let file = setup.file.map(|(option, json)| {
+            let name = format!("{}.json", self.agent.program().0);
+            let file = TemporaryFile::new(&name, &json.to_string())?;
+            command.arg(option).arg(&file.0);
+            Ok::<_, Error>(file)
+        });
+        let file = file.transpose()?;
+        command.args(&self.arguments);
+        let failed = |e| Error::failed(format_args!("cannot start {}: {e}", program.display()));
+        Ok((command.spawn().map_err(failed)?, file))
+    }
 }
 
 /// A file in the system's folder for them, until the value is dropped.
@@ -254,13 +307,13 @@ impl Drop for TemporaryFile {
     }
 }
 
-/// Waits for a program. Ends it if the server has stopped.
-fn wait(mut child: Child, stopped: &AtomicBool) -> io::Result<ExitStatus> {
+/// Waits for a program, which is killed once `stopped` returns true.
+fn wait(mut child: Child, stopped: impl Fn() -> bool) -> io::Result<ExitStatus> {
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
-        if stopped.load(Relaxed) {
+        if stopped() {
             child.kill()?;
         }
         thread::sleep(Duration::from_millis(20));

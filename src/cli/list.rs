@@ -15,9 +15,9 @@ use super::{args::ShelfArgs, error::Error, note, table};
 
 /// List the models on the disk
 ///
-/// Those that were downloaded, those of --models-dir, presets, and the models of ollama, LM Studio,
-/// Jan and llama.cpp. FITS says whether a model fits in the memory that is available now: yes, no,
-/// or the largest context that does.
+/// Lists downloaded models, the folder of --models-dir, presets, and the models of ollama, LM
+/// Studio, Jan and llama.cpp. FITS says whether a model fits in the memory that is available now:
+/// yes, no, or the largest context that does.
 #[derive(Debug, clap::Args)]
 pub struct ListArgs {
     /// Print JSON

@@ -10,19 +10,25 @@ use ureq::Agent;
 use super::{error::Error, note, open::reachable, table};
 
 /// The server to ask.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct ServerArgs {
     /// Address of the server
     #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
-    host: IpAddr,
+    pub host: IpAddr,
 
     /// Port of the server
     #[arg(long, value_name = "N", default_value_t = 8080)]
-    port: u16,
+    pub port: u16,
 
     /// Key of the server
     #[arg(long, value_name = "KEY")]
-    api_key: Option<String>,
+    pub api_key: Option<String>,
+
+    /// Key that permits to load and unload models
+    ///
+    /// The server's --manage-key, if it was started with one.
+    #[arg(long, value_name = "KEY")]
+    pub manage_key: Option<String>,
 }
 
 /// List the models that a server has loaded
@@ -54,9 +60,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const ANSWER_MAX: u64 = 4 << 20;
 
 impl ServerArgs {
+    /// Returns the address to connect to.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::new(reachable(self.host), self.port)
+    }
+
     /// Sends a request to a path, with a body or without, and returns the answer.
-    fn ask(&self, path: &str, body: Option<Json>) -> Result<Json, Error> {
-        let address = SocketAddr::new(reachable(self.host), self.port);
+    ///
+    /// # Errors
+    /// If no server answers within `patience`, or it answers with an error.
+    pub fn ask(&self, path: &str, body: Option<Json>, patience: Duration) -> Result<Json, Error> {
+        let address = self.address();
         let failed = |reason: &dyn std::fmt::Display| {
             Error::failed(format_args!(
                 "no server answers at http://{address}: {reason}; start one with `rope-cpu serve`, \
@@ -67,24 +81,18 @@ impl ServerArgs {
             // The server is on this machine or in its network.
             .proxy(None)
             .http_status_as_error(false)
-            .timeout_global(Some(PATIENCE))
+            .timeout_global(Some(patience))
             .build()
             .into();
         let url = format!("http://{address}{path}");
-        let key = self.api_key.as_ref().map(|key| format!("Bearer {key}"));
+        let bearer = self.api_key.as_ref().map(|key| ("Authorization", format!("Bearer {key}")));
+        let manage = self.manage_key.as_ref().map(|key| ("X-Manage-Key", key.clone()));
+        let keys = [bearer, manage].into_iter().flatten();
         let answer = match body {
-            None => {
-                let mut request = agent.get(&url);
-                if let Some(key) = &key {
-                    request = request.header("Authorization", key);
-                }
-                request.call()
-            }
+            None => keys.fold(agent.get(&url), |ask, (name, key)| ask.header(name, key)).call(),
             Some(body) => {
-                let mut request = agent.post(&url).header("Content-Type", "application/json");
-                if let Some(key) = &key {
-                    request = request.header("Authorization", key);
-                }
+                let request = agent.post(&url).header("Content-Type", "application/json");
+                let request = keys.fold(request, |ask, (name, key)| ask.header(name, key));
                 request.send(body.to_string())
             }
         };
@@ -110,7 +118,7 @@ impl ServerArgs {
 /// # Errors
 /// If no server answers, or `out` cannot be written.
 pub fn ps(args: &PsArgs, out: &mut dyn Write) -> Result<(), Error> {
-    let answer = args.server.ask("/api/ps", None)?;
+    let answer = args.server.ask("/api/ps", None, PATIENCE)?;
     if args.json {
         serde_json::to_writer_pretty(&mut *out, &answer).map_err(std::io::Error::from)?;
         return Ok(writeln!(out)?);
@@ -140,7 +148,8 @@ pub fn ps(args: &PsArgs, out: &mut dyn Write) -> Result<(), Error> {
 /// # Errors
 /// If no server answers, or it does not have the model.
 pub fn stop(args: &StopArgs) -> Result<(), Error> {
-    args.server.ask("/api/generate", Some(json!({ "model": args.name, "keep_alive": 0 })))?;
+    let body = json!({ "model": args.name, "keep_alive": 0 });
+    args.server.ask("/api/generate", Some(body), PATIENCE)?;
     note(format_args!("{} is unloaded", args.name));
     Ok(())
 }

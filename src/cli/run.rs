@@ -2,6 +2,7 @@
 
 mod args;
 mod bar;
+mod change;
 mod command;
 mod constraint;
 mod conversation;
@@ -10,6 +11,7 @@ mod files;
 mod line;
 mod prompt;
 mod prompt_cache;
+mod ready;
 mod saved;
 mod screen;
 mod settings;
@@ -31,27 +33,27 @@ pub use conversation::Conversation;
 pub use prompt::joined;
 
 use super::{
-    args::{MemoryArgs, RopeArgs, numbers},
     documents::Documents,
     error::Error,
     extension::{Extension, with_answer},
-    handle_interrupts, load, note, resources, sampling, warn,
+    handle_interrupts, load, note, resources, sampling, typed_entry, warn,
 };
 use args::PromptArgs;
+use change::{Changed, Current, Desk};
 use conversation::Question;
-use converse::{Dialogue, answer_once};
-use files::Files;
+use converse::{Dialogue, Next, answer_once};
 use line::LineEditor;
 use prompt::Parts;
 use prompt_cache::PromptCache;
+use ready::{Checked, Ready, fits_prompt, shifts};
 use rope_cpu::{
     Token,
     generate::{self, End, Timings},
     model::{self, Model},
     platform::interrupt,
-    rope::{Flags, Sourced},
+    rope::Sourced,
     runtime::{self, Drafts, Scheduling},
-    sample::{Sampler, Settings},
+    sample::Sampler,
     tokenizer::{Ends, Special, Tokenizer},
 };
 use screen::Screen;
@@ -74,67 +76,71 @@ enum Mode {
 /// On invalid arguments or an invalid file, a failure while running, Ctrl-C during a single answer,
 /// or SIGTERM.
 pub fn run(args: &Args) -> Result<(), Error> {
-    let started = Instant::now();
-    let typed = &args.prompt;
-    args.sampling.applied_to(Settings::default()).check().map_err(Error::usage)?;
-    let drafts = args.speculation.settings(typed.cache_disk.is_some())?;
-    let mut limits = writer::limits(&args.answer, typed.opening.no_escape)?;
-    let system = typed.opening.system()?;
+    let mut changed = with_model(args, None)?;
+    while let Some(next) = changed {
+        let args = next.args.clone();
+        changed = with_model(&args, Some(next))?;
+    }
+    Ok(())
+}
 
-    let model = load::adapted(&args.model, &args.adapters)?;
-    model.config().require_logits().map_err(|e| args.model.named(e))?;
-    let tokenizer = model.tokenizer().map_err(Error::usage)?;
-    let no_escape = typed.opening.no_escape;
-    let sampling =
-        sampling::settings(&args.sampling, &args.model, no_escape, model.metadata(), tokenizer)?;
-    limits.constraint = constraint::constraint(args, tokenizer)?;
+/// Runs the command with one model: the one of the options, or another one that the user has chosen
+/// for a conversation. Returns when the conversation ends, or with the next model for it.
+fn with_model(args: &Args, changed: Option<Changed>) -> Result<Option<Changed>, Error> {
+    let started = Instant::now();
+    let (typed, answer) = (&args.prompt, &args.answer);
+    let is_first = changed.is_none();
+    let checked = Checked::of(args)?;
+    let (model, name, desk, before) = match changed {
+        Some(Changed { model, name, desk, before, conversation, .. }) => {
+            (model, Some(name), Some(desk), Some((before, conversation)))
+        }
+        None => {
+            let name = typed_entry().map(|entry| entry.name);
+            (load::adapted(&args.model, &args.adapters)?, name, None, None)
+        }
+    };
+    let ready = Ready::of(args, &model, checked)?;
+    let tokenizer = ready.tokenizer;
+    let continued = before.map(|(before, conversation)| ready.continued(conversation, &before));
+    let (continued, lost) = continued.transpose()?.unzip();
 
     // A context that fits the prompt needs it first. Otherwise options are checked before it is read.
-    let fits_prompt = args.memory.context == numbers::AUTO;
-    let early = fits_prompt.then(|| prompt::parts(typed)).transpose()?;
-    let memory = match fits_prompt {
-        true => MemoryArgs { context: 0, ..args.memory.clone() },
-        false => args.memory.clone(),
+    let early = (fits_prompt(args) && is_first).then(|| prompt::parts(typed)).transpose()?;
+    let tokens = match (&continued, early.as_ref().and_then(Parts::prompt)) {
+        _ if !fits_prompt(args) || args.rope.rolls() => None,
+        (Some(conversation), _) => {
+            first_tokens(Some(conversation), b"", tokenizer).ok().map(|tokens| tokens.len())
+        }
+        (None, Some(prompt)) => {
+            let conversation = ready.conversation(mode(args, &model, true)?)?;
+            Some(first_tokens(conversation.as_ref(), &prompt, tokenizer)?.len())
+        }
+        (None, None) => None,
     };
-    let answer = &args.answer;
-    let context_shift = answer.context_shift && answer.predict != -2;
-    let rope = match fits_prompt && args.rope.is_default() {
-        true => RopeArgs::auto(),
-        false => args.rope.clone(),
-    };
-    let mut settings = runtime::Settings {
-        sparse: args.sparse.settings(),
-        drafts,
-        ..resources::settings(&memory, &args.machine, Flags { context_shift, ..rope.flags() })
-    };
-    let conversation = |mode| {
-        Ok::<_, Error>(match mode {
-            Mode::Complete => None,
-            Mode::Chat => {
-                let template = typed.opening.template.of(&args.model, &model)?;
-                Some(Conversation::chat(template, system.clone()))
-            }
-            Mode::Continue => Some(Conversation::plain()),
-        })
-    };
-    if let Some(prompt) = early.as_ref().and_then(Parts::prompt)
-        && !args.rope.rolls()
-    {
-        let conversation = conversation(mode(args, &model, true)?)?;
-        let tokens = first_tokens(conversation.as_ref(), &prompt, tokenizer)?.len();
-        settings.context = fitting(&model, &settings, tokens, limits.tokens_max)?;
+    let mut settings = ready.settings.clone();
+    if let Some(tokens) = tokens {
+        settings.context = fitting(&model, &settings, tokens, ready.limits.tokens_max)?;
     }
-    let Some(plan) = resources::plan(&model, &settings, &memory)? else { return Ok(()) };
+    let Some(plan) = resources::plan(&model, &settings, &args.memory)? else { return Ok(None) };
 
-    let parts = early.map_or_else(|| prompt::parts(typed), Ok)?;
+    let parts = match is_first {
+        true => early.map_or_else(|| prompt::parts(typed), Ok)?,
+        false => Parts::default(),
+    };
     let mut prompt = parts.prompt();
     let mode = mode(args, &model, prompt.is_some())?;
     if mode == Mode::Chat && prompt.as_ref().is_some_and(Vec::is_empty) {
         return Err(Error::usage(generate::Error::PromptEmpty));
     }
-    let mut conversation = conversation(mode)?;
+    let mut conversation = match continued {
+        None => ready.conversation(mode)?,
+        continued => continued,
+    };
 
-    handle_interrupts()?;
+    if is_first {
+        handle_interrupts()?;
+    }
     let mut header = plan.to_string();
     if let Some(draft) = &plan.draft {
         header += &format!("\n{}", draft.plan.line("Draft model"));
@@ -153,9 +159,14 @@ pub fn run(args: &Args) -> Result<(), Error> {
             );
         }
     }
-    let input_left = prompt::notes_input_left(typed);
+    if let Some(lost) = lost {
+        note(lost);
+    }
+    let input_left = !is_first || prompt::notes_input_left(typed);
+    let Ready { sampling, limits, .. } = ready;
     sampling::print_notes(&args.sampling, model.metadata(), &sampling, answer.quiet);
     warn(&plan.rope);
+    let context_shift = shifts(args);
     if answer.keep != 0 && !context_shift {
         note(format_args!("warning: --keep {} has no effect without --context-shift", answer.keep));
     }
@@ -166,7 +177,9 @@ pub fn run(args: &Args) -> Result<(), Error> {
         }
         e => e.into(),
     })?;
-    let prompt_cache = PromptCache::new(typed, || model.fingerprint());
+    // The file is for the first model.
+    let prompt_cache =
+        if is_first { PromptCache::new(typed, || model.fingerprint()) } else { None };
     let (engine, sequence) = scheduler.slot(writer::SLOT, writer::OWNER).map_err(Error::failed)?;
     if let Some(cache) = &prompt_cache {
         cache.load(engine, sequence)?;
@@ -206,19 +219,33 @@ pub fn run(args: &Args) -> Result<(), Error> {
     };
 
     let result = match &mut conversation {
-        None => complete(&prompt.unwrap_or_default(), args, &mut writer),
+        None => complete(&prompt.unwrap_or_default(), args, &mut writer).map(|()| None),
         Some(conversation) => {
-            let lines = converses
-                .then(|| LineEditor::new(writer.screen.color(), io::stdout().is_terminal()));
-            let lines = lines.transpose()?;
-            converse(conversation, prompt, &mut writer, lines, args)
+            let desk = match desk {
+                None if converses => Some(Desk::new(LineEditor::new(
+                    writer.screen.color(),
+                    io::stdout().is_terminal(),
+                    args.model.hub.shelf.shelf(),
+                )?)),
+                desk => desk,
+            };
+            let current = Current { name: name.as_deref(), path: model.path() };
+            converse(conversation, prompt, &mut writer, desk, args, current)
         }
     };
     if let Some(cache) = writer.prompt_cache.take().filter(|cache| cache.all) {
         let sequence = writer.sequence();
         cache.save(writer.scheduler.engine(), sequence, sequence.tokens().len())?;
     }
-    let shown = matches!(result, Ok(()) | Err(Error::Interrupted));
+    let ended = match result {
+        Ok(Some(Next { opened: (model, args, name), desk, before })) => {
+            let changed = |conversation| Changed { model, args, name, before, conversation, desk };
+            return Ok(conversation.map(changed));
+        }
+        Ok(None) => Ok(()),
+        Err(error) => Err(error),
+    };
+    let shown = matches!(ended, Ok(()) | Err(Error::Interrupted));
     if !input_left {
         // Input may have arrived in the meantime.
         prompt::notes_input_left(typed);
@@ -226,9 +253,9 @@ pub fn run(args: &Args) -> Result<(), Error> {
     if shown && answer.timings() {
         note(summary::summary(load, &writer.total, writer.seed));
     }
-    match result {
+    match ended {
         Ok(()) if interrupt::terminated() => Err(Error::Interrupted),
-        result => result,
+        ended => ended.map(|()| None),
     }
 }
 
@@ -283,25 +310,28 @@ fn types(args: &Args, prompt: bool) -> bool {
     io::stdin().is_terminal() && !once
 }
 
-/// Answers the optional `first` message, then what the user enters. Stops after one answer without
-/// `lines`, or with `-st`.
+/// Answers the optional `first` message, then what the user enters. Stops after one answer without a
+/// desk or with `-st`, and when the user chooses another model.
 fn converse(
     conversation: &mut Conversation,
     first: Option<Vec<u8>>,
     writer: &mut Writer,
-    lines: Option<LineEditor>,
+    desk: Option<Desk>,
     args: &Args,
-) -> Result<(), Error> {
+    current: Current<'_>,
+) -> Result<Option<Next>, Error> {
     if let Some(first) = first.as_ref().filter(|_| !args.prompt.no_display_prompt) {
         writer.screen.question(&String::from_utf8_lossy(first));
     }
-    match (first, lines) {
-        (first, Some(lines)) => {
-            let files = Files::default();
-            Dialogue { conversation, writer, lines, args, files, unanswered: None }.hold(first)
+    match (first, desk) {
+        (first, Some(desk)) => {
+            desk.repeat_settings(writer, args);
+            Dialogue { conversation, writer, desk, args, current }.hold(first)
         }
-        (Some(first), None) => answer_once(conversation, &Question::new(first), writer),
-        (None, None) => Ok(()),
+        (Some(first), None) => {
+            answer_once(conversation, &Question::new(first), writer).map(|()| None)
+        }
+        (None, None) => Ok(None),
     }
 }
 

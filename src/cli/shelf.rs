@@ -37,8 +37,11 @@ pub struct Named {
 /// The options that take a model.
 const MODELS: [&str; 2] = ["--model=", "--spec-draft-model="];
 
+/// The options that say where a model is from.
+const SOURCES: [&str; 3] = ["--model=", "--hf-repo=", "--hf-file="];
+
 /// The commands that take a model without `-m`.
-const BARE: [&str; 4] = ["rope-cpu", "run", "serve", "open"];
+const BARE: [&str; 5] = ["rope-cpu", "run", "serve", "open", "launch"];
 
 /// Returns `argv`, which is in clap's form, with `--model=NAME` in place of a bare name of a model.
 /// Without a command, a word that no model's name resembles stays: clap reports it.
@@ -54,9 +57,10 @@ pub fn with_bare_name(root: &Command, argv: &[OsString]) -> Vec<OsString> {
     }
     let options = argv.iter().enumerate().skip(words).take_while(|(_, arg)| *arg != "--");
     let bare = options.filter_map(|(at, arg)| Some((at, arg.to_str()?)));
-    let Some((at, name)) = bare.into_iter().find(|(_, text)| !text.starts_with('-')) else {
-        return changed;
-    };
+    // The first word of `launch` is an agent.
+    let before = usize::from(command.get_name() == "launch");
+    let mut bare = bare.filter(|(_, text)| !text.starts_with('-'));
+    let Some((at, name)) = bare.nth(before) else { return changed };
     let resembles = || match shelf_of(argv).find(name) {
         Ok(_) | Err(shelf::Error::Several { .. }) => true,
         Err(shelf::Error::None { near, .. }) => !near.is_empty() || name.contains('/'),
@@ -115,19 +119,40 @@ pub fn with_paths(root: &Command, argv: &[OsString]) -> Result<Option<Named>, Er
     Ok(Some(Named { argv: changed, words, options }))
 }
 
-/// Returns `argv` with a model of the shelf, and the options of its presets.
+/// Returns `argv` with a model of the shelf, in place of any other.
+pub fn with_model(root: &Command, argv: &[OsString], entry: &Entry) -> Vec<OsString> {
+    let (_, words) = environment::command_of(root, argv);
+    let mut model = OsString::from(MODELS[0]);
+    model.push(&entry.path);
+    let is_model = |arg: &OsString| {
+        let text = arg.as_encoded_bytes();
+        SOURCES.iter().any(|option| text.starts_with(option.as_bytes()))
+    };
+    let end = argv.iter().position(|arg| arg == "--").unwrap_or(argv.len());
+    let (options, rest) = argv.split_at(end);
+    let mut changed: Vec<_> = options.iter().filter(|arg| !is_model(arg)).cloned().collect();
+    changed.insert(words.min(changed.len()), model);
+    changed.extend_from_slice(rest);
+    changed
+}
+
+/// Returns `argv` with the options of a model's presets.
 ///
 /// # Errors
 /// If an option of a preset does not exist.
-pub fn with_entry(root: &Command, argv: &[OsString], entry: &Entry) -> Result<Named, Error> {
+pub fn with_presets(root: &Command, argv: &[OsString], entry: &Entry) -> Result<Named, Error> {
     let (command, words) = environment::command_of(root, argv);
     let (options, notes) = presets::arguments(root, command, argv, &entry.options())?;
     notes.iter().for_each(|text| note(format_args!("note: {text}")));
-    let mut model = OsString::from(MODELS[0]);
-    model.push(&entry.path);
-    let mut argv = argv.to_vec();
-    argv.insert(words.min(argv.len()), model);
-    Ok(Named { argv, words, options })
+    Ok(Named { argv: argv.to_vec(), words, options })
+}
+
+/// Returns the model of the shelf that `argv` names; `None` for a file and for one of the hub.
+pub fn entry_of(argv: &[OsString]) -> Option<Entry> {
+    let mut models = argv.iter().take_while(|arg| *arg != "--");
+    let name = models.find_map(|arg| arg.to_str()?.strip_prefix(MODELS[0]))?;
+    let is_name = !is_path(OsStr::new(name));
+    is_name.then(|| shelf_of(argv).find(name).ok()).flatten()
 }
 
 impl Named {

@@ -43,7 +43,8 @@ _rope_cpu_with_names() {
     word=${word% *}
     prev=${word##* }
     case $prev in
-        run | serve | open | show | rm | cp | -m | --model | -md | --spec-draft-model)
+        run | serve | open | show | rm | cp | stop | -m | --model | -md | --spec-draft-model | \
+            aider | claude | codex | opencode | qwen)
             if [[ $cur != -* ]]; then
                 COMPREPLY=($(compgen -W "$(rope-cpu complete names 2>/dev/null)" -- "$cur"))
                 local before=${cur%"${cur##*:}"}
@@ -59,23 +60,30 @@ complete -F _rope_cpu_with_names -o nosort -o bashdefault -o default rope-cpu 2>
     complete -F _rope_cpu_with_names -o bashdefault -o default rope-cpu
 "#;
 
-/// Completes names in zsh.
-const ZSH: &str = r#"
-_rope-cpu-with-names() {
+/// Where clap's script for zsh ends: what calls or registers its function.
+const ZSH_END: &str = "if [ \"$funcstack[1]\" = \"_rope-cpu\" ]; then";
+
+/// Completes names in zsh, in place of the end of clap's script. The script may be sourced, or be the
+/// file `_rope-cpu` that zsh loads at the first completion.
+const ZSH: &str = r#"_rope-cpu-with-names() {
     case ${words[CURRENT-1]} in
-        run|serve|open|show|rm|cp|-m|--model|-md|--spec-draft-model)
+        run|serve|open|show|rm|cp|stop|-m|--model|-md|--spec-draft-model|aider|claude|codex|opencode|qwen)
             compadd -- ${(f)"$(rope-cpu complete names 2>/dev/null)"}
             ;;
     esac
     _rope-cpu "$@"
 }
 (( $+functions[compdef] )) && compdef _rope-cpu-with-names rope-cpu
+if [ "$funcstack[1]" = "_rope-cpu" ]; then
+    _rope-cpu-with-names "$@"
+fi
 "#;
 
 /// Completes names in fish.
 const FISH: &str = r#"
-complete -c rope-cpu -n "__fish_seen_subcommand_from run serve open show rm cp" -a "(rope-cpu complete names 2>/dev/null)"
+complete -c rope-cpu -n "__fish_seen_subcommand_from run serve open show rm cp stop launch" -a "(rope-cpu complete names 2>/dev/null)"
 complete -c rope-cpu -s m -l model -r -a "(rope-cpu complete names 2>/dev/null)"
+complete -c rope-cpu -o md -l spec-draft-model -r -a "(rope-cpu complete names 2>/dev/null)"
 "#;
 
 /// The options of `man`.
@@ -94,14 +102,18 @@ pub fn completions(args: &CompletionsArgs, out: &mut dyn Write) -> Result<(), Er
     // Generated in memory, since clap_complete panics if a pipe is closed.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command(), "rope-cpu", &mut script);
-    out.write_all(&script)?;
+    let mut script = String::from_utf8_lossy(&script).into_owned();
     let names = match args.shell {
         Shell::Bash => BASH,
-        Shell::Zsh => ZSH,
+        Shell::Zsh => {
+            script.truncate(script.rfind(ZSH_END).unwrap_or(script.len()));
+            ZSH
+        }
         Shell::Fish => FISH,
         // Options alone.
         _ => "",
     };
+    out.write_all(script.as_bytes())?;
     Ok(out.write_all(names.as_bytes())?)
 }
 
@@ -113,13 +125,17 @@ pub fn completions(args: &CompletionsArgs, out: &mut dyn Write) -> Result<(), Er
 /// If `out` cannot be written.
 pub fn complete(args: &CompleteArgs, out: &mut dyn Write) -> Result<(), Error> {
     let Words::Names = args.what;
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-:/@+".contains(c);
     for entry in args.shelf.shelf().entries().unwrap_or_default() {
         if entry.name.chars().all(is_plain) {
             writeln!(out, "{}", entry.name)?;
         }
     }
     Ok(())
+}
+
+/// Returns whether a character stands for itself in shells and addresses.
+pub fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "._-:/@+".contains(c)
 }
 
 /// Prints or writes manual pages.

@@ -79,6 +79,7 @@ files! {
     "panel.js",
     "pdf.js",
     "picker.js",
+    "pull.js",
     "search.js",
     "server.js",
     "settings.js",

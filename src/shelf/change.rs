@@ -10,7 +10,7 @@ use super::{
     presets::{Choice, Preset, Presets},
 };
 
-/// What [`Shelf::remove`] did.
+/// The result of [`Shelf::remove`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removed {
     /// The name that was removed.

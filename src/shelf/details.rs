@@ -1,4 +1,4 @@
-//! What the header of a model file says, and whether the model fits in memory.
+//! The header of a model file, and whether the model fits in memory.
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ use crate::{
     runtime::{Plan, Settings},
 };
 
-/// What the header of a model file says.
+/// The facts about a model that the header of its file has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Details {
     /// The format of most weights: `Q4_K_M`, or `unknown`.

@@ -34,7 +34,7 @@ pub struct Found {
 #[derive(Default)]
 pub struct Scan {
     pub found: Vec<Found>,
-    /// What was left out, one sentence each.
+    /// Notes about files that were left out, one sentence each.
     pub notes: Vec<String>,
 }
 

@@ -1,6 +1,7 @@
 //! `-hf`: models of the hub, downloaded from a server that imitates it.
 
 mod large;
+mod proxy;
 pub mod server;
 
 use std::{fs, path::PathBuf, time::Duration};

@@ -4,23 +4,116 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use tempfile::{NamedTempFile, TempDir};
 
-use crate::cli::{Run, finish, rope_cpu};
+use crate::{
+    cli::{Run, finish, rope_cpu},
+    server::harness::Server,
+};
 use rope_cpu_testing::reader::tiny_reader;
 
 /// Runs `launch` with the agent `script` in a folder of its own, the first of PATH.
 fn launch(agent: &str, script: Option<&str>, options: &[&str]) -> Run {
-    let (model, folder) = (tiny_reader(1, true), TempDir::new().unwrap());
+    let model = tiny_reader(1, true);
+    let model = model.path().to_str().unwrap();
+    start(agent, script, &[&["-m", model, "-c", "256"], options].concat())
+}
+
+/// Runs `launch` with the agent `script`, whatever the model.
+fn start(agent: &str, script: Option<&str>, options: &[&str]) -> Run {
+    let folder = TempDir::new().unwrap();
     if let Some(script) = script {
         let program = folder.path().join(agent);
         fs::write(&program, format!("#!/bin/bash\n{script}")).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    let model = model.path().to_str().unwrap();
-    let mut command = rope_cpu(&["launch", agent, "-m", model, "-c", "256"]);
+    let mut command = rope_cpu(&["launch", agent]);
     command.args(options);
     let path = format!("{}:/usr/bin:/bin", folder.path().display());
-    command.env("PATH", path).env("TMPDIR", folder.path());
+    command.env("PATH", path).env("TMPDIR", folder.path()).env("HOME", folder.path());
     finish(command)
+}
+
+/// A folder with a model of the name `tiny`.
+fn shelf() -> TempDir {
+    let folder = TempDir::new().unwrap();
+    fs::copy(tiny_reader(1, true).path(), folder.path().join("tiny.gguf")).unwrap();
+    folder
+}
+
+/// Prints the arguments, and asks the server that they name.
+const SHOW: &str = r#"
+    printf '%s\n' "$@"
+    [[ "$*" =~ 127\.0\.0\.1:([0-9]+)/v1 ]]
+    exec 3<>/dev/tcp/127.0.0.1/${BASH_REMATCH[1]}
+    printf 'GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&3
+    head -n 1 <&3"#;
+
+#[test]
+fn a_name_starts_a_server_of_its_model() {
+    let folder = shelf();
+    let models = ["--models-dir", folder.path().to_str().unwrap()];
+    let port = free_port();
+    for name in [&["tiny"][..], &["-m", "tiny"], &["TIN"]] {
+        let run = start("codex", Some(SHOW), &[name, &models, &["-c", "256"]].concat());
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        assert!(run.stdout.ends_with("HTTP/1.1 200 OK\r\n"), "{}", run.stdout);
+        assert!(run.stdout.contains("model_context_window=256"), "{}", run.stdout);
+    }
+    // Nothing listens there, so the server of its own does.
+    let at = start("codex", Some(SHOW), &[&["tiny", "--port", &port], &models[..]].concat());
+    assert_eq!(at.code, Some(0), "{}", at.stderr);
+    assert!(at.stdout.contains(&format!("127.0.0.1:{port}/v1")), "{}", at.stdout);
+    let path = folder.path().join("tiny.gguf");
+    let file = start("codex", Some(SHOW), &[path.to_str().unwrap(), "-c", "256"]);
+    assert_eq!(file.code, Some(0), "{}", file.stderr);
+    start("codex", Some(SHOW), &[&["tyni"], &models[..]].concat())
+        .refused(2, &["no model is named tyni", "did you mean tiny?"]);
+    start("codex", Some(SHOW), &models).refused(2, &["launch needs a model", "rope-cpu list"]);
+}
+
+fn free_port() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port().to_string()
+}
+
+/// Starts a server of the models in a folder.
+fn serve(folder: &Path, options: &[&str]) -> (Server, String) {
+    let mut command = Server::bare(&["serve", "--port", "0", "--models-dir"]);
+    command.arg(folder).args(options).env("HOME", folder);
+    let server = Server::run(command, "listening on http://");
+    let port = server.address().rsplit(':').next().unwrap().to_string();
+    (server, port)
+}
+
+#[test]
+fn a_server_that_has_the_model_is_used() {
+    let folder = shelf();
+    let (server, port) = serve(folder.path(), &["-c", "32k", "--api-key", "secret"]);
+    let models = folder.path().to_str().unwrap();
+    let options = ["tiny", "--port", &port, "--models-dir", models, "--api-key", "secret"];
+    let script = "printf '%s\n' \"$@\" \"$ROPE_CPU_KEY\"; kill -INT $PPID; sleep 0.2; exit 7";
+    let run = start("codex", Some(script), &options);
+    assert_eq!(run.code, Some(7), "{}", run.stderr);
+    run.said(&[&format!("codex uses tiny of the server at http://127.0.0.1:{port}/v1")]);
+    for part in ["model=\"tiny\"", "model_context_window=32768", &format!(":{port}/v1"), "secret"] {
+        assert!(run.stdout.contains(part), "{part}: {}", run.stdout);
+    }
+    // It goes on without the agent.
+    let key = [("authorization", "Bearer secret")];
+    assert_eq!(server.send("GET", "/v1/models", &key, "").status, 200);
+    // Without the key, the server is not asked further, and the port is taken.
+    start("codex", Some(script), &options[..5]).refused(1, &["cannot listen on", &port]);
+    // Another option may need another server.
+    let own = start("codex", Some(script), &["tiny", "--models-dir", models, "-c", "512"]);
+    assert!(own.stdout.contains("model_context_window=512"), "{}", own.stdout);
+}
+
+#[test]
+fn a_server_with_a_short_context_is_not_used() {
+    let folder = shelf();
+    let (_server, port) = serve(folder.path(), &["-c", "1k"]);
+    let options = ["tiny", "--port", &port, "--models-dir", folder.path().to_str().unwrap()];
+    let run = start("codex", Some("exit 0"), &options);
+    run.said(&["is not used: tiny has a context of 1024 tokens there", "start it with -c 32768"]);
 }
 
 #[test]

@@ -33,11 +33,14 @@ expect.set_options(timeout=20_000)
 class Server:
     """A running server. It listens on the same port each time that it is started."""
 
-    def __init__(self, *options, folder=None):
+    def __init__(self, *options, folder=None, hub=None):
         self.options = options
         # With a folder of models, it serves all of them.
         self.model = ["--models-dir", folder] if folder else ["-m", MODEL]
-        self.environment = {**os.environ, "HOME": str(folder)} if folder else None
+        others = re.compile(r"HF_|XDG_|LLAMA_|.*_proxy$", re.IGNORECASE)
+        rest = {name: value for name, value in os.environ.items() if not others.match(name)}
+        ours = {"HF_ENDPOINT": hub.url, "HF_HOME": f"{folder}-hub"} if hub else {}
+        self.environment = {**rest, **ours, "HOME": str(folder)} if folder else None
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]

@@ -66,6 +66,14 @@ def with_answer(page, text=ANSWER):
     Chat(page).ready()
 
 
+# What a finger cannot press well.
+SMALL = """() => [...document.querySelectorAll('button, summary, input:not([type=checkbox]), textarea, select')]
+    .filter((one) => one.checkVisibility())
+    .map((one) => [one.ariaLabel ?? one.textContent.trim() ?? one.id, one.getBoundingClientRect()])
+    .filter(([_, { width, height }]) => Math.min(width, height) < 44 && width > 1)
+    .map(([name, { width, height }]) => `${name}: ${width} x ${height}`)"""
+
+
 def violations(page):
     page.evaluate(AXE.read_text())
     result = page.evaluate("axe.run({ resultTypes: ['violations'] })")
@@ -219,18 +227,13 @@ def test_what_fingers_press_is_large_enough(long, visit, width):
     drop(page, "notes.txt", "Notes.")
     expect(page.locator("#composer .chip")).to_contain_text("tokens")
     page.locator("details:not([open]) > summary").evaluate_all("all => all.forEach((one) => one.click())")
-    small = """() => [...document.querySelectorAll('button, summary, input:not([type=checkbox]), textarea, select')]
-        .filter((one) => one.checkVisibility())
-        .map((one) => [one.ariaLabel ?? one.textContent.trim() ?? one.id, one.getBoundingClientRect()])
-        .filter(([_, { width, height }]) => Math.min(width, height) < 44 && width > 1)
-        .map(([name, { width, height }]) => `${name}: ${width} x ${height}`)"""
-    assert page.evaluate(small) == []
+    assert page.evaluate(SMALL) == []
     page.get_by_role("button", name="Export").click()
-    assert page.evaluate(small) == [], "the menu"
+    assert page.evaluate(SMALL) == [], "the menu"
     page.keyboard.press("Escape")
     for name in ["Conversations", "Context and model"] if width < 500 else []:
         page.get_by_role("button", name=name).click()
-        assert page.evaluate(small) == [], name
+        assert page.evaluate(SMALL) == [], name
         page.keyboard.press("Escape")
 
 

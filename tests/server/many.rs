@@ -99,6 +99,12 @@ fn a_request_opens_the_model_that_it_names() {
     let names: Vec<_> = list["data"].as_array().unwrap().iter().map(|m| m["id"].clone()).collect();
     assert_eq!(names, NAMES);
     assert_eq!(list["data"][0]["status"]["value"], "unloaded");
+    assert_eq!(list["suggestions"], Value::Null);
+    let suggested = server.get("/models?fit=1").json();
+    let suggested = suggested["suggestions"].as_array().unwrap();
+    assert!((1..=3).contains(&suggested.len()), "{suggested:?}");
+    assert!(suggested[0]["name"].as_str().unwrap().contains('/'), "{suggested:?}");
+    assert!(suggested[0]["bytes"].as_u64().unwrap() > 0, "{suggested:?}");
     assert!(list["data"][0]["meta"]["n_ctx_train"].as_u64().unwrap() > 0, "{list}");
 
     let answers = NAMES.map(|name| complete(&server, name, 20));
@@ -528,4 +534,41 @@ fn options_for_one_model_need_it() {
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(error.contains("--dry-run is for one model: add -m FILE"), "{error}");
+}
+
+#[test]
+fn the_command_line_has_the_keys() {
+    let folder = shelf();
+    let server = serve(folder.path(), &["--manage-key", "boss", "--api-key", "guest"]);
+    let port = server.address().rsplit(':').next().unwrap().to_string();
+    let boss = [("x-manage-key", "boss")];
+    let loaded = server.send("POST", "/models/load", &boss, "{\"model\": \"first\"}");
+    assert_eq!(loaded.status, 200, "{}", loaded.text);
+    let is_loaded = |server: &Server| {
+        let key = [("authorization", "Bearer guest")];
+        let list = server.send("GET", "/v1/models/first", &key, "").json();
+        list["status"]["value"] == "loaded"
+    };
+    server.wait_until(is_loaded);
+    let ask = |words: &[&str], variables: &[(&str, &str)]| {
+        let mut command = Server::bare(words);
+        command.args(["--port", &port]).envs(variables.iter().copied());
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, said) = ask(&["stop", "first", "--api-key", "guest"], &[]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("--manage-key"), "{said}");
+    let (code, said) = ask(&["stop", "first", "--api-key", "guest", "--manage-key", "wrong"], &[]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(is_loaded(&server));
+    let (code, said) = ask(&["stop", "first", "--manage-key", "boss"], &[]);
+    assert_eq!((code, said.contains("first is unloaded")), (Some(0), true), "{said}");
+    server.wait_until(|server| !is_loaded(server));
+    for variables in [&[("ROPE_CPU_MANAGE_KEY", "boss")][..], &[("ROPE_CPU_API_KEY", "guest")]] {
+        let (code, said) = ask(&["ps"], variables);
+        assert_eq!((code, said.contains("no model is loaded")), (Some(0), true), "{said}");
+    }
+    let (code, said) = ask(&["stop", "first"], &[("ROPE_CPU_MANAGE_KEY", "boss")]);
+    assert_eq!(code, Some(0), "{said}");
 }

@@ -20,6 +20,8 @@ pub enum Command {
     Clear,
     /// Put the text of a file before the next question.
     Read(PathBuf),
+    /// Go on with another model; without a name list them.
+    Model(String),
     /// Set the system message; without a text show it.
     System(String),
     /// Set a value; without one show it, and without a name show all.
@@ -56,9 +58,11 @@ enum Argument {
     Text(fn(String) -> Command),
     /// The name of a setting and a value, or less.
     Setting(fn(String) -> Command),
+    /// The optional name of a model.
+    Model(fn(String) -> Command),
 }
 
-const COMMANDS: [Description; 13] = [
+const COMMANDS: [Description; 14] = [
     Description {
         names: &["regen"],
         argument: Argument::Nothing(|| Command::Regenerate),
@@ -88,6 +92,11 @@ const COMMANDS: [Description; 13] = [
         names: &["read"],
         argument: Argument::File(Command::Read),
         help: "put the text of a file before the next question",
+    },
+    Description {
+        names: &["model"],
+        argument: Argument::Model(Command::Model),
+        help: "list the models, or go on with another one",
     },
     Description {
         names: &["system"],
@@ -133,6 +142,8 @@ pub enum Completion {
     File,
     /// The name of a setting.
     Setting,
+    /// The name of a model.
+    Model,
     /// Nothing.
     Nothing,
 }
@@ -151,7 +162,7 @@ pub fn help() -> String {
     list()
         + "\nN is 1 if omitted. Ctrl-C stops the answer or drops the line; twice at an empty line it exits.\n\
            A line that ends with \\ continues on the next; pasted lines are one question.\n\
-           Tab completes commands, and arrow keys recall earlier lines.\n\
+           Tab completes commands and names, and arrow keys recall earlier lines.\n\
            To ask something that begins with /, type a space before it."
 }
 
@@ -182,6 +193,7 @@ pub fn completion(name: &str) -> Completion {
     match find(name).map(|command| &command.argument) {
         Some(Argument::File(_)) => Completion::File,
         Some(Argument::Setting(_)) => Completion::Setting,
+        Some(Argument::Model(_)) => Completion::Model,
         _ => Completion::Nothing,
     }
 }
@@ -217,6 +229,7 @@ impl Description {
             Argument::File(_) => format!("/{name} FILE"),
             Argument::Text(_) => format!("/{name} [TEXT]"),
             Argument::Setting(_) => format!("/{name} [NAME [VALUE]]"),
+            Argument::Model(_) => format!("/{name} [NAME]"),
         }
     }
 
@@ -237,7 +250,9 @@ impl Description {
                 Err(format!("/{name} needs a file: /{name} FILE"))
             }
             Argument::File(make) => Ok(make(path(argument))),
-            Argument::Text(make) | Argument::Setting(make) => Ok(make(argument.into())),
+            Argument::Text(make) | Argument::Setting(make) | Argument::Model(make) => {
+                Ok(make(argument.into()))
+            }
         }
     }
 }
@@ -310,6 +325,7 @@ mod tests {
         assert_eq!(completions("/s"), ["/system ", "/set ", "/stats", "/save "]);
         assert_eq!(completion("read"), Completion::File);
         assert_eq!(completion("set"), Completion::Setting);
+        assert_eq!(completion("model"), Completion::Model);
         assert_eq!(completion("clear"), Completion::Nothing);
     }
 }

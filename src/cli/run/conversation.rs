@@ -117,6 +117,32 @@ impl Conversation {
         turns
     }
 
+    /// Continues the conversation of another model. Its system message replaces the one of this
+    /// conversation, if both have messages.
+    pub fn continue_from(&mut self, other: Conversation, tokenizer: &Tokenizer) {
+        if let (Form::Chat { before, .. }, Form::Chat { before: others, .. }) =
+            (&mut self.form, other.form)
+        {
+            *before = others;
+        }
+        self.turns = other.turns;
+        let plain = matches!(self.form, Form::Plain);
+        for (index, turn) in self.turns.iter_mut().enumerate() {
+            turn.tokens.clear();
+            if plain {
+                let ends = if index == 0 { Ends::Add } else { Ends::Omit };
+                let mut text = turn.question.text();
+                turn.answers.iter().for_each(|answer| text.extend(answer.content.as_bytes()));
+                turn.tokens = tokenizer.encode(&text, Special::Parse, ends);
+            }
+        }
+    }
+
+    /// Returns whether the conversation consists of messages, as opposed to plain text.
+    pub fn has_messages(&self) -> bool {
+        matches!(self.form, Form::Chat { .. })
+    }
+
     /// Returns the optional system message.
     pub fn system(&self) -> Option<&str> {
         match &self.form {

@@ -2,9 +2,9 @@
 
 use super::{
     Args,
+    change::{self, Current, Desk, Opened},
     command::{self, Command},
     conversation::{Conversation, Question, is_begun},
-    files::Files,
     line::{LineEditor, UserInput},
     saved, settings, stats, summary, wrap,
     writer::Writer,
@@ -51,13 +51,20 @@ pub struct Dialogue<'d, 'm> {
     /// The session and its output.
     pub writer: &'d mut Writer<'m>,
     /// The input.
-    pub lines: LineEditor,
+    pub desk: Desk,
     /// The command line.
     pub args: &'d Args,
-    /// The files before the next question.
-    pub files: Files,
-    /// The last question, if it has no answer.
-    pub unanswered: Option<Question>,
+    /// The model.
+    pub current: Current<'d>,
+}
+
+/// Another model for the conversation.
+pub struct Next {
+    /// The model, which is open, with its options and its name.
+    pub opened: Opened,
+    /// The name of the model before it.
+    pub before: String,
+    pub desk: Desk,
 }
 
 /// The result of a question.
@@ -72,28 +79,37 @@ enum Asked {
 
 impl Dialogue<'_, '_> {
     /// Answers the optional `first` message, then each message that the user enters, until the user
-    /// exits. Stops after one answer with `-st`.
+    /// exits or chooses another model, which is returned. Stops after one answer with `-st`.
     ///
     /// # Errors
     /// If generating or reading input fails.
-    pub fn hold(mut self, first: Option<Vec<u8>>) -> Result<(), Error> {
+    pub fn hold(mut self, first: Option<Vec<u8>>) -> Result<Option<Next>, Error> {
         if let Some(first) = first {
             self.ask(Question::new(first))?;
         }
         loop {
-            let done = match self.lines.read()? {
-                UserInput::Command(Command::Exit) => return Ok(()),
+            let done = match self.desk.lines.read()? {
+                UserInput::Command(Command::Exit) => return Ok(None),
+                UserInput::Command(Command::Model(name)) => match self.other(&name) {
+                    Ok(Some(opened)) => {
+                        let before = self.current.shown();
+                        return Ok(Some(Next { opened, before, desk: self.desk }));
+                    }
+                    other => other.map(drop),
+                },
                 UserInput::Command(command) => self.run(command),
                 UserInput::Invalid(message) => Err(Error::Usage(message)),
                 UserInput::Text(typed) => {
-                    let question = Question { files: self.files.text(), typed: typed.into() };
+                    let files = self.desk.files.text();
+                    let question = Question { files, typed: typed.into() };
                     if self.args.prompt.single_turn {
                         let _kept = echo::stop();
-                        return answer_once(self.conversation, &question, self.writer);
+                        answer_once(self.conversation, &question, self.writer)?;
+                        return Ok(None);
                     }
                     self.ask(question).map(|asked| match asked {
-                        Asked::Answered => self.files.clear(),
-                        Asked::TooLong => self.files.drop_last(),
+                        Asked::Answered => self.desk.files.clear(),
+                        Asked::TooLong => self.desk.files.drop_last(),
                         Asked::Unanswered => {}
                     })
                 }
@@ -104,6 +120,15 @@ impl Dialogue<'_, '_> {
                 Err(error @ Error::Usage(_)) => note(&error),
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Opens another model. Without a name, lists the models.
+    fn other(&self, name: &str) -> Result<Option<Opened>, Error> {
+        let shelf = self.args.model.hub.shelf.shelf();
+        match name {
+            "" => change::list(&shelf, self.current).map(|()| None),
+            _ => change::open(&shelf, name, self.current),
         }
     }
 
@@ -126,11 +151,11 @@ impl Dialogue<'_, '_> {
             }
             Command::Clear => {
                 self.conversation.clear();
-                self.files.clear();
-                self.unanswered = None;
+                self.desk.files.clear();
+                self.desk.unanswered = None;
             }
             Command::Read(path) => {
-                self.files.read(path, self.writer.tokenizer, self.writer.capacity())?;
+                self.desk.files.read(path, self.writer.tokenizer, self.writer.capacity())?;
             }
             Command::System(text) => match &text[..] {
                 "" => match self.conversation.system() {
@@ -140,12 +165,15 @@ impl Dialogue<'_, '_> {
                 "none" => self.conversation.set_system(None)?,
                 _ => self.conversation.set_system(Some(text))?,
             },
-            Command::Set(typed) => settings::run(&typed, self.writer, self.args)?,
+            Command::Set(typed) => {
+                settings::run(&typed, self.writer, self.args)?;
+                self.desk.record(&typed);
+            }
             Command::Stats => note(wrap::filled(&stats::stats(self.writer))),
             Command::Save(path) => {
                 let messages = self.conversation.messages()?;
                 let question = format!("{} exists: replace it?", path.display());
-                if path.is_file() && !self.lines.confirm(&question)? {
+                if path.is_file() && !self.desk.lines.confirm(&question)? {
                     note("(nothing was written)");
                     return Ok(());
                 }
@@ -155,12 +183,13 @@ impl Dialogue<'_, '_> {
             }
             Command::Load(path) => {
                 self.conversation.set_messages(saved::read(&path)?)?;
-                self.unanswered = None;
+                self.desk.unanswered = None;
                 let turns = plural(self.conversation.turns(), "turn");
                 note(format_args!("(read {turns} from {})", path.display()));
             }
             Command::Help => note(command::help()),
-            Command::Exit => {}
+            // `hold` handles these.
+            Command::Model(_) | Command::Exit => {}
         }
         Ok(())
     }
@@ -171,18 +200,18 @@ impl Dialogue<'_, '_> {
         &mut self,
         change: impl FnOnce(&mut LineEditor, &Question) -> Result<Option<Question>, Error>,
     ) -> Result<(), Error> {
-        if let Some(question) = self.unanswered.clone() {
-            if let Some(question) = change(&mut self.lines, &question)?
+        if let Some(question) = self.desk.unanswered.clone() {
+            if let Some(question) = change(&mut self.desk.lines, &question)?
                 && matches!(self.ask(question)?, Asked::Answered)
             {
-                self.files.clear();
+                self.desk.files.clear();
             }
             return Ok(());
         }
         let Some(turn) = self.conversation.pop() else {
             return Err(Error::usage("there is no question yet: enter one"));
         };
-        let question = change(&mut self.lines, &turn.question);
+        let question = change(&mut self.desk.lines, &turn.question);
         let answered = match question {
             Ok(Some(question)) => self.ask(question),
             Ok(None) => Ok(Asked::Unanswered),
@@ -190,7 +219,7 @@ impl Dialogue<'_, '_> {
         };
         if !matches!(answered, Ok(Asked::Answered)) {
             self.conversation.push(turn);
-            self.unanswered = None;
+            self.desk.unanswered = None;
             note("(the last question and its answer stay as they were)");
         }
         answered.map(drop)
@@ -202,12 +231,12 @@ impl Dialogue<'_, '_> {
         let typed = echo::stop();
         let asked = self.conversation.ask(&question, self.writer);
         drop(typed);
-        self.unanswered = Some(question);
+        self.desk.unanswered = Some(question);
         match asked {
             Ok(answer) => {
                 self.note_end(&answer);
                 if is_begun(&answer) {
-                    self.unanswered = None;
+                    self.desk.unanswered = None;
                     return Ok(Asked::Answered);
                 }
                 note("(/regen reads the rest of the question and answers it, /edit changes it)");

@@ -28,7 +28,10 @@ use super::{
     settings,
 };
 use crate::cli::{error::Error, note};
-use rope_cpu::platform::{self, interrupt};
+use rope_cpu::{
+    platform::{self, interrupt},
+    shelf::Shelf,
+};
 
 /// A line that the user entered.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,13 +53,14 @@ pub struct LineEditor {
 }
 
 impl LineEditor {
-    /// Creates a line editor. If there is no folder for the history, it is not saved.
-    pub fn new(color: bool, stdout_is_terminal: bool) -> Result<Self, Error> {
+    /// Creates a line editor, which completes the names of a shelf. If there is no folder for the
+    /// history, it is not saved.
+    pub fn new(color: bool, stdout_is_terminal: bool, shelf: Shelf) -> Result<Self, Error> {
         // If stdout is redirected, the user's input must not be written to it.
         let behavior = if stdout_is_terminal { Behavior::Stdio } else { Behavior::PreferTerm };
         let config = Config::builder().behavior(behavior).build();
         let mut editor = Editor::with_config(config).map_err(Error::failed)?;
-        editor.set_helper(Some(EditorHelper { color, files: FilenameCompleter::new() }));
+        editor.set_helper(Some(EditorHelper { color, files: FilenameCompleter::new(), shelf }));
         let enter = KeyEvent(KeyCode::Enter, Modifiers::NONE);
         editor.bind_sequence(enter, EventHandler::Conditional(Box::new(Continuation)));
         let had_text = Arc::new(AtomicBool::new(false));
@@ -203,6 +207,17 @@ impl ConditionalEventHandler for Interruption {
 struct EditorHelper {
     color: bool,
     files: FilenameCompleter,
+    shelf: Shelf,
+}
+
+impl EditorHelper {
+    /// Returns the names of models that start with `prefix`, in upper or lower case.
+    fn models(&self, prefix: &str) -> Vec<String> {
+        let is_plain = |name: &String| !name.contains(char::is_control);
+        let starts = |name: &String| name.to_lowercase().starts_with(&prefix.to_lowercase());
+        let entries = self.shelf.entries().unwrap_or_default().into_iter();
+        entries.map(|entry| entry.name).filter(|name| is_plain(name) && starts(name)).collect()
+    }
 }
 
 impl Helper for EditorHelper {}
@@ -233,6 +248,7 @@ impl Completer for EditorHelper {
             Completion::Setting => {
                 Ok((at - argument.len(), pairs(settings::completions(argument))))
             }
+            Completion::Model => Ok((at - argument.len(), pairs(self.models(argument)))),
             Completion::Nothing => Ok((at, Vec::new())),
         }
     }

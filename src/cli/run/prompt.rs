@@ -10,6 +10,7 @@ use crate::cli::{error::Error, escapes::resolve, note, text};
 use rope_cpu::platform;
 
 /// The parts of a prompt: the texts of the command line, and a file.
+#[derive(Default)]
 pub struct Parts {
     texts: Option<Vec<u8>>,
     file: Option<Vec<u8>>,

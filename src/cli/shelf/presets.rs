@@ -64,7 +64,7 @@ pub fn check(root: &Command, preset: &Preset) -> Result<(), Error> {
     })
 }
 
-/// What a key of a preset is.
+/// The meaning of a preset's key.
 enum Found<'c> {
     /// An option of the command, and its arguments.
     Option(&'c Arg, Vec<OsString>),

@@ -6,7 +6,10 @@ use axum::{
     Json,
     extract::{Path, Query, State},
 };
-use rope_cpu::shelf::Entry;
+use rope_cpu::{
+    platform::memory,
+    shelf::{Entry, Suggestion, suggestions},
+};
 use serde_json::{Value, json};
 
 use crate::server::{
@@ -17,7 +20,7 @@ use crate::server::{
 };
 
 /// Answers `GET /v1/models`. `?reload=1` reads the stores again, and `?fit=1` says with which context
-/// a model fits in memory.
+/// a model fits in memory, and which models of the hub do.
 pub async fn models(
     State(server): State<Arc<Server>>,
     Query(query): Query<HashMap<String, String>>,
@@ -26,12 +29,24 @@ pub async fn models(
         server.models.refresh();
     }
     let fit = query.contains_key("fit");
+    let suggests = fit && server.models.is_shelf();
     let data = models::blocking(move || {
         let listed = server.models.list()?;
         Ok(listed.iter().map(|listed| entry(listed, &server, fit)).collect::<Vec<_>>())
     });
     // Codex reads `models` in a special format. If the list is empty, Codex keeps its settings.
-    Ok(Json(json!({ "object": "list", "data": data.await?, "models": [] })))
+    let mut list = json!({ "object": "list", "data": data.await?, "models": [] });
+    if suggests {
+        list["suggestions"] = suggested();
+    }
+    Ok(Json(list))
+}
+
+/// Returns models of the hub that fit in the available memory, for users who have none.
+fn suggested() -> Value {
+    let memory = memory::available().map_or(0, |available| available.bytes);
+    let models = suggestions(memory).into_iter();
+    models.map(|Suggestion { name, bytes }| json!({ "name": name, "bytes": bytes })).collect()
 }
 
 /// Answers `GET /v1/models/{id}`. An id may have slashes, as `org/name`.

@@ -12,6 +12,7 @@ import { shortcuts } from './keys.js';
 import { Messages } from './messages.js';
 import { Rope, showContext, showMemory, showSpeed } from './panel.js';
 import { Picker } from './picker.js';
+import { Pull } from './pull.js';
 import { applyTheme, nextTheme, showSampling } from './settings.js';
 import { askDeletion, askTitle, exportConversation, importConversation, showList } from './sidebar.js';
 import * as store from './store.js';
@@ -28,9 +29,28 @@ const drafts = new Drafts();
 const rope = new Rope($('#rope'));
 const gauge = new Gauge($('#gauge'));
 
-const picker = new Picker($('#models'), (name) => {
-    chat.setModel(name);
-    connection.look();
+const picker = new Picker($('#models'), {
+    chosen: (name) => {
+        chat.setModel(name);
+        connection.look();
+    },
+    loaded: () => pull.show(),
+});
+
+const pull = new Pull({
+    open: $('#pull-open'),
+    dialog: $('#pull'),
+    first: $('#first'),
+    picker,
+    pulled: async (named, isWatched) => {
+        const hadNone = picker.chosen === null;
+        await connection.look();
+        const model = named(picker.names);
+        // A conversation that goes on meanwhile keeps its model.
+        if (model && (isWatched || hadNone)) picker.choose(model);
+        if (isWatched) composer.field.focus();
+    },
+    failed: (sentence) => composer.say(sentence),
 });
 
 const connection = new Connection({
@@ -129,6 +149,8 @@ function showConversations() {
 /** Shows what is used of the context, and the speed. */
 function showUse(reading = null) {
     const { properties } = connection;
+    // A model that is not open has no context yet.
+    $('#gauge').hidden = !properties;
     if (!properties) return;
     const nodes = path(chat.current);
     const use = {

@@ -58,7 +58,7 @@ export class Connection {
         const isMany = properties.role === 'router';
         const chosen = await this.picker.load(isMany);
         if (!isMany) return { properties, name: properties.model_alias };
-        if (!chosen) return { properties: null, name: 'No model is on this machine: rope-cpu pull USER/MODEL downloads one.' };
+        if (!chosen) return { properties: null, name: 'No model is on the server’s machine yet.' };
         if (!this.picker.isOpen) return { properties: null, name: 'opens with the next message' };
         return { properties: await get(ofModel('props')), name: 'open' };
     }

@@ -9,25 +9,45 @@ export class Picker {
     #models = null;
     /** What fits in memory, by the name of the model: it is asked for once. */
     #fits = new Map();
+    /** Models of the hub that fit in the server's memory: their names and sizes. */
+    suggestions = [];
     /** The model of the conversation that is shown, null if it has none. */
     #wanted = null;
 
-    /** `chosen(name)` is called when the user has chosen a model. */
-    constructor(select, chosen) {
-        this.select = select;
-        select.addEventListener('change', () => {
-            this.#wanted = select.value;
-            set('model', select.value);
-            useModel(select.value);
-            chosen(select.value);
-        });
+    /** `chosen(name)` is called when the user has chosen a model, and `loaded()` after each look at the models. */
+    constructor(select, { chosen, loaded }) {
+        Object.assign(this, { select, told: chosen, loaded });
+        select.addEventListener('change', () => this.choose(select.value));
+    }
+
+    /** Chooses a model for the conversation that is shown, and for later ones. */
+    choose(name) {
+        this.#wanted = name;
+        set('model', name);
+        useModel(name);
+        this.#show();
+        this.told(name);
     }
 
     /** Reads the models of the server, or none if it has one. Returns the chosen one, null if there is none. */
     async load(isMany) {
-        this.#models = isMany ? (await get(this.#fits.size > 0 ? 'models' : 'models?fit=1')).data : null;
+        const list = isMany ? await get(this.#fits.size > 0 ? 'models' : 'models?fit=1') : {};
+        this.#models = list.data ?? null;
+        this.suggestions = list.suggestions ?? this.suggestions;
         for (const { id, fit } of this.#models ?? []) if (fit) this.#fits.set(id, fit);
-        return this.#show();
+        const chosen = this.#show();
+        this.loaded();
+        return chosen;
+    }
+
+    /** Has the next look find new models, and how they fit. */
+    renew() {
+        this.#fits.clear();
+    }
+
+    /** The names of the server's models, null if it has one. */
+    get names() {
+        return this.#models && this.#models.map(({ id }) => id);
     }
 
     /** Chooses the model of a conversation. Returns whether another one is chosen now. */
@@ -52,7 +72,7 @@ export class Picker {
 
     #show() {
         const { chosen } = this;
-        this.select.hidden = this.#models === null;
+        this.select.hidden = !this.#models?.length;
         useModel(chosen?.id ?? null);
         // An open list must not change under the pointer.
         if (this.select === document.activeElement && this.select.options.length === (this.#models ?? []).length) return chosen;

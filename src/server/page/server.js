@@ -5,10 +5,11 @@ import { set, setting } from './store.js';
 
 /** An error that is shown on the page. */
 export class Fault extends Error {
-    /** `kind` is one of key, loading, full, busy, gone, stopped, other. */
-    constructor(kind, sentence) {
+    /** `kind` is one of key, loading, full, busy, gone, stopped, forbidden, other; `reason` is the server's message. */
+    constructor(kind, sentence, reason = sentence) {
         super(sentence);
         this.kind = kind;
+        this.reason = reason;
     }
 }
 
@@ -31,11 +32,16 @@ export function setKey(key) {
     set('key', key || null);
 }
 
-/** Sends a request, by POST if it has a body. Throws a `Fault` unless the server accepts it. */
-export async function send(path, { body, signal } = {}) {
+/**
+ * Sends a request, by POST if it has a body. With `manages`, it has the key for changing models. Throws a `Fault` unless the
+ * server accepts it.
+ */
+export async function send(path, { body, signal, manages = false } = {}) {
     const headers = { Accept: 'application/json' };
     const key = setting('key');
     if (key) headers.Authorization = `Bearer ${key}`;
+    const manageKey = manages && setting('manage-key');
+    if (manageKey) headers['X-Manage-Key'] = manageKey;
     const options = { headers, signal, cache: 'no-store' };
     if (body) {
         Object.assign(options, { method: 'POST', body: JSON.stringify(model === null ? body : { model, ...body }) });
@@ -59,7 +65,8 @@ export async function get(path, options) {
 
 /** Returns the fault of an error that the server answers with. */
 export function fault(status, body) {
-    const error = body?.error ?? {};
+    // An error of ollama's interface is a text.
+    const error = typeof body?.error === 'string' ? { message: body.error } : (body?.error ?? {});
     const message = error.message ?? `the server answered with the status ${status}`;
     if (error.type === 'exceed_context_size_error') {
         return new Fault(
@@ -70,12 +77,12 @@ export function fault(status, body) {
         );
     }
     if (status === 401) return new Fault('key', 'The server requires an API key: enter one that was given to it with --api-key.');
-    if (status === 429) return new Fault('busy', 'The server is busy, and no more requests may wait: try again in a moment.');
+    if (status === 429) return new Fault('busy', 'The server is busy, and no more requests may wait: try again in a moment.', message);
     if (status === 503 && /loading/i.test(message)) {
         return new Fault('loading', 'The server is still loading the model: try again when it is ready.');
     }
     if (status === 503) return new Fault('stopped', `The server takes no requests (${message}): start it again, then try again.`);
-    return new Fault('other', `The server refused the request: ${message}.`);
+    return new Fault(status === 403 ? 'forbidden' : 'other', `The server refused the request: ${message}.`, message);
 }
 
 /** Returns the number of tokens of a text. */
@@ -86,6 +93,16 @@ export async function count(text, signal) {
 
 /** Yields the JSON of the events of a response as they come. Throws if it ends before `[DONE]`. */
 export async function* events(response) {
+    for await (const line of lines(response)) {
+        const data = line.startsWith('data: ') ? line.slice(6).trim() : null;
+        if (data === '[DONE]') return;
+        if (data) yield JSON.parse(data);
+    }
+    throw new Fault('gone', '');
+}
+
+/** Yields the lines of a response as they come, until it ends or breaks. */
+export async function* lines(response) {
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = '';
     for (;;) {
@@ -93,13 +110,9 @@ export async function* events(response) {
             if (error.name === 'AbortError') throw error;
             return { done: true };
         });
-        if (done) throw new Fault('gone', '');
-        const lines = (rest + value).split('\n');
-        rest = lines.pop();
-        for (const line of lines) {
-            const data = line.startsWith('data: ') ? line.slice(6).trim() : null;
-            if (data === '[DONE]') return;
-            if (data) yield JSON.parse(data);
-        }
+        if (done) return;
+        const complete = (rest + value).split('\n');
+        rest = complete.pop();
+        yield* complete;
     }
 }
