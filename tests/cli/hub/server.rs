@@ -3,7 +3,7 @@
 
 use std::{
     collections::HashMap,
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, ErrorKind, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Mutex, MutexGuard},
     thread,
@@ -199,7 +199,8 @@ impl Request {
             let Some((name, value)) = line.split_once(": ") else { break };
             headers.insert(name.to_lowercase(), value.to_string());
         }
-        let path = first.split(' ').nth(1).unwrap_or_default().to_string();
+        // A client that is killed as it connects sends nothing.
+        let path = first.split(' ').nth(1).ok_or(ErrorKind::UnexpectedEof)?.to_string();
         Ok(Request { path, headers })
     }
 }
