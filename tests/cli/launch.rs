@@ -66,7 +66,7 @@ fn a_name_starts_a_server_of_its_model() {
     let file = start("codex", Some(SHOW), &[path.to_str().unwrap(), "-c", "256"]);
     assert_eq!(file.code, Some(0), "{}", file.stderr);
     start("codex", Some(SHOW), &[&["tyni"], &models[..]].concat())
-        .refused(2, &["no model is named tyni", "did you mean tiny?"]);
+        .refused(2, &["no file and no model is named tyni"]);
     start("codex", Some(SHOW), &models).refused(2, &["launch needs a model", "rope-cpu list"]);
 }
 
@@ -77,8 +77,8 @@ fn free_port() -> String {
 
 /// Starts a server of the models in a folder.
 fn serve(folder: &Path, options: &[&str]) -> (Server, String) {
-    let mut command = Server::bare(&["serve", "--port", "0", "--models-dir"]);
-    command.arg(folder).args(options).env("HOME", folder);
+    let mut command = Server::bare(&["serve", "--port", "0"]);
+    command.arg("--models-dir").arg(folder).args(options).env("HOME", folder);
     let server = Server::run(command, "listening on http://");
     let port = server.address().rsplit(':').next().unwrap().to_string();
     (server, port)

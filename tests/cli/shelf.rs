@@ -287,3 +287,44 @@ fn a_server_that_does_not_answer_has_a_sentence() {
     // The variables of `serve` say where it is.
     home.with(&[("ROPE_CPU_PORT", &port)], &["ps"]).refused(1, &[&format!(":{port}: ")]);
 }
+
+#[test]
+#[cfg(unix)]
+fn the_keys_of_a_server_are_options_and_variables() {
+    use crate::server::harness::Server;
+
+    let home = Home::new();
+    let mut command = Server::bare(&["serve", "--port", "0"]);
+    command.args(["--manage-key", "boss", "--api-key", "guest", "--models-dir"]);
+    command.arg(home.path(".local/share/rope-cpu/models")).env("HOME", home.folder.path());
+    let server = Server::run(command, "listening on http://");
+    let port = server.address().rsplit(':').next().unwrap();
+    let boss = [("x-manage-key", "boss")];
+    let loaded = server.send("POST", "/models/load", &boss, "{\"model\": \"tiny\"}");
+    assert_eq!(loaded.status, 200, "{}", loaded.text);
+    let is_loaded = |server: &Server| {
+        let model = server.send("GET", "/v1/models/tiny", &boss, "").json();
+        model["status"]["value"] == "loaded"
+    };
+    server.wait_until(is_loaded);
+    let ask = |variables: &[(&str, &str)], words: &[&str]| {
+        home.with(variables, &[words, &["--port", port]].concat())
+    };
+    ask(&[], &["stop", "tiny"]).refused(1, &["Invalid API Key"]);
+    ask(&[], &["stop", "tiny", "--api-key", "guest"]).refused(1, &["--manage-key KEY"]);
+    let wrong = ["stop", "tiny", "--api-key", "guest", "--manage-key", "wrong"];
+    ask(&[], &wrong).refused(1, &["--manage-key KEY"]);
+    assert!(is_loaded(&server));
+    // It counts as an API key.
+    let stopped = ask(&[], &["stop", "tiny", "--manage-key", "boss"]);
+    done(&stopped);
+    stopped.said(&["tiny is unloaded"]);
+    server.wait_until(|server| !is_loaded(server));
+    for variable in [("ROPE_CPU_MANAGE_KEY", "boss"), ("ROPE_CPU_API_KEY", "guest")] {
+        let running = ask(&[variable], &["ps"]);
+        done(&running);
+        running.said(&["no model is loaded"]);
+    }
+    done(&ask(&[("ROPE_CPU_MANAGE_KEY", "boss")], &["stop", "tiny"]));
+    ask(&[("ROPE_CPU_API_KEY", "guest")], &["stop", "tiny"]).refused(1, &["--manage-key KEY"]);
+}

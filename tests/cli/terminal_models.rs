@@ -85,7 +85,7 @@ fn a_model_that_cannot_be_opened_leaves_the_conversation_as_it_is() {
     terminal.enter("the rain");
     let first = terminal.timings();
     for (name, said) in [
-        ("none", "/model none: no model is named none"),
+        ("none", "/model none: no file and no model is named none"),
         ("o", "/model o: o stands for several models"),
         ("broken", "/model broken: "),
     ] {
