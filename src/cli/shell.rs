@@ -60,7 +60,7 @@ complete -F _rope_cpu_with_names -o nosort -o bashdefault -o default rope-cpu 2>
     complete -F _rope_cpu_with_names -o bashdefault -o default rope-cpu
 "#;
 
-/// The end of the script for zsh by clap: it calls or registers the function.
+/// First line of the end of clap's script for zsh, which calls or registers its function.
 const ZSH_END: &str = "if [ \"$funcstack[1]\" = \"_rope-cpu\" ]; then";
 
 /// Completes names in zsh, in place of the end of clap's script. The script may be sourced, or be the

@@ -33,8 +33,8 @@ export class Pull {
         this.name = find('#pull-name');
         this.key = find('#pull-key');
         this.progress = find('progress');
-        this.text = find('.reading .muted');
-        this.label = find('.reading .label');
+        this.text = find('.pulling .muted');
+        this.label = find('.pulling .label');
         open.addEventListener('click', () => this.ask());
         first.querySelector('.other').addEventListener('click', () => this.ask());
         find('.stop').addEventListener('click', () => this.#abort?.abort());
@@ -164,7 +164,7 @@ export class Pull {
 
     #run(isRunning) {
         const find = (selector) => this.dialog.querySelector(selector);
-        find('.reading').hidden = !isRunning;
+        find('.pulling').hidden = !isRunning;
         find('.stop').hidden = !isRunning;
         find('.primary').hidden = isRunning;
         this.name.readOnly = isRunning;
