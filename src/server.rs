@@ -20,6 +20,7 @@ mod echoes;
 mod embeddings;
 mod error;
 mod fields;
+mod framing;
 mod grammars;
 mod guided;
 mod histogram;

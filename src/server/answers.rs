@@ -1,12 +1,8 @@
 //! Answers from the scheduler: collected, or streamed as JSON values.
 
-use std::{convert::Infallible, future::pending, mem::size_of, sync::Arc, time::Instant};
+use std::{mem::size_of, sync::Arc, time::Instant};
 
-use axum::{
-    body::Body,
-    http::header::{CACHE_CONTROL, CONTENT_TYPE},
-    response::{IntoResponse, Response},
-};
+use axum::response::Response;
 use rope_cpu::{
     Token,
     batch::{Outcome, Update},
@@ -14,20 +10,16 @@ use rope_cpu::{
     sample::{Likelihood, Probabilities},
 };
 use serde_json::Value;
-use tokio::{sync::mpsc, time::sleep_until};
-use tokio_stream::{StreamExt, wrappers::ReceiverStream};
+use tokio::sync::mpsc;
 
 use super::{
     app::App,
     error::ApiError,
+    framing::{Framing, until},
     memory::{self, Held},
     parameters::Parameters,
     updates::Updates,
-    work,
 };
-
-/// Maximum texts buffered for a slow client, in addition to the updates in [`Updates`].
-const BUFFERED: usize = 16;
 
 /// The step in bytes by which the reservation of an answer grows.
 const GROWTH: usize = 64 << 10;
@@ -182,56 +174,13 @@ pub trait Form: Send + 'static {
     }
 }
 
-/// How the values of a stream are framed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
-    /// Server-sent events.
-    Events,
-    /// Server-sent events, and `[DONE]` after the last one unless it is an error.
-    EventsUntilDone,
-    /// Server-sent events, named by field `type` of the value.
-    NamedEvents,
-    /// One line per value.
-    Lines,
-}
-
-impl Framing {
-    /// Returns the text of a value; null is a comment.
-    pub fn text(self, value: &Value) -> String {
-        if self == Framing::Lines {
-            return if value.is_null() { String::new() } else { format!("{value}\n") };
-        }
-        match value["type"].as_str() {
-            _ if value.is_null() => ":\n\n".into(),
-            Some(name) if self == Framing::NamedEvents => {
-                format!("event: {name}\ndata: {value}\n\n")
-            }
-            _ => format!("data: {value}\n\n"),
-        }
-    }
-
-    /// Returns the text after all answers.
-    fn end(self) -> &'static str {
-        if self == Framing::EventsUntilDone { "data: [DONE]\n\n" } else { "" }
-    }
-}
-
 /// Returns a response that streams `count` answers. Closing the connection cancels them.
 pub fn stream(updates: Updates, count: usize, form: impl Form, framing: Framing) -> Response {
-    let (texts, receiver) = mpsc::channel(BUFFERED);
-    let texts = Texts { texts, framing, spoken: Instant::now() };
-    work::connections().spawn(async move {
+    framing.respond(async move |texts| {
+        let texts = Texts { texts, framing, spoken: Instant::now() };
         // An error means that the client has closed its connection.
         let _ = send(updates, count, form, texts).await;
-    });
-    let body = Body::from_stream(ReceiverStream::new(receiver).map(Ok::<_, Infallible>));
-    match framing {
-        Framing::Lines => ([(CONTENT_TYPE, "application/x-ndjson")], body).into_response(),
-        _ => {
-            let kind = (CONTENT_TYPE, "text/event-stream");
-            ([kind, (CACHE_CONTROL, "no-cache")], body).into_response()
-        }
-    }
+    })
 }
 
 /// Sends texts of a stream as soon as the client has room.
@@ -278,16 +227,10 @@ async fn send(
     while open > 0 {
         let silence_end =
             updates.keep_alive.and_then(|interval| texts.spoken.checked_add(interval));
-        let silence = async {
-            match silence_end {
-                Some(end) => sleep_until(end.into()).await,
-                None => pending().await,
-            }
-        };
         let update = tokio::select! {
             () = texts.texts.closed() => return Err(Gone),
             update = updates.next() => update,
-            () = silence => {
+            () = until(silence_end) => {
                 texts.send(vec![form.alive()]).await?;
                 continue;
             }

@@ -15,10 +15,11 @@ use serde_json::{Map, Value, json};
 
 use super::request;
 use crate::server::{
-    answers::{Form, Framing, stream},
+    answers::{Form, stream},
     app::App,
     blocks::{Block, Change, Kind, Reader, Step, calls},
     error::ApiError,
+    framing::Framing,
     identifier,
     models::Loaded,
     read::parse,

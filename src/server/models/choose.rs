@@ -2,16 +2,12 @@
 //!
 //! A stream gets signs of life meanwhile, so that its client does not give up.
 
-use std::{convert::Infallible, fmt, future::pending, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use axum::{
     body::{Body, Bytes, to_bytes},
     extract::{FromRequestParts, Query, Request, State},
-    http::{
-        Method, Uri,
-        header::{CACHE_CONTROL, CONTENT_TYPE},
-        request::Parts,
-    },
+    http::{Method, Uri, request::Parts},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -21,16 +17,20 @@ use serde::{
 };
 use serde_json::{Value, json};
 use tokio::{runtime::Handle, sync::mpsc, task::JoinSet};
-use tokio_stream::{StreamExt, wrappers::ReceiverStream};
+use tokio_stream::StreamExt;
 
 use super::{KeepAlive, Lease, Waiting};
 use crate::server::{
-    answers::Framing, app::App, error::ApiError, http, log::Record, manage, ollama, owner::Owner,
-    state::Server, work,
+    app::App,
+    error::ApiError,
+    framing::{Framing, after, until},
+    http,
+    log::Record,
+    manage, ollama,
+    owner::Owner,
+    state::Server,
+    work,
 };
-
-/// Maximum parts of a stream that wait for a slow client.
-const BUFFERED: usize = 16;
 
 /// Extractor of a request's model for handlers. Without a chosen one it is the default model, and
 /// fails if that is not open.
@@ -278,15 +278,9 @@ impl Speaks {
         // Timers run on the threads of connections.
         let mut first = JoinSet::new();
         let soon = async move {
-            let silence = async {
-                match interval {
-                    Some(interval) => tokio::time::sleep(interval).await,
-                    None => pending().await,
-                }
-            };
             tokio::select! {
                 lease = waiting.lease() => Ok(lease),
-                () = silence => Err(waiting),
+                () = until(after(interval)) => Err(waiting),
             }
         };
         first.spawn_on(soon, &work::connections());
@@ -296,18 +290,10 @@ impl Speaks {
             Some(Ok(Err(waiting))) => waiting,
             _ => return ApiError::unavailable("the server is stopping").into_response(),
         };
-        let (parts, receiver) = mpsc::channel(BUFFERED);
-        let framing = self.framing;
-        work::connections().spawn(async move {
+        self.framing.respond(async move |parts| {
             // An error means that the client has closed its connection.
             let _ = self.speak(waiting, interval, answers, &parts).await;
-        });
-        let body = Body::from_stream(ReceiverStream::new(receiver).map(Ok::<_, Infallible>));
-        match framing {
-            Framing::Lines => ([(CONTENT_TYPE, "application/x-ndjson")], body).into_response(),
-            _ => ([(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-cache")], body)
-                .into_response(),
-        }
+        })
     }
 
     /// Sends signs of life until the model is open, and then the answer.
@@ -320,16 +306,10 @@ impl Speaks {
     ) -> Result<(), mpsc::error::SendError<Bytes>> {
         let lease = loop {
             parts.send(self.framing.text(&self.alive()).into()).await?;
-            let silence = async {
-                match interval {
-                    Some(interval) => tokio::time::sleep(interval).await,
-                    None => pending().await,
-                }
-            };
             tokio::select! {
                 () = parts.closed() => return Ok(()),
                 lease = waiting.lease() => break lease,
-                () = silence => {}
+                () = until(after(interval)) => {}
             }
         };
         drop(waiting);

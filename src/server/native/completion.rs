@@ -11,9 +11,10 @@ use serde_json::{Map, Value, json};
 
 use crate::server::{
     adapters,
-    answers::{Collected, Form, Framing, stream},
+    answers::{Collected, Form, stream},
     app::App,
     error::ApiError,
+    framing::Framing,
     grammars,
     lazy::Lazy,
     models::Loaded,

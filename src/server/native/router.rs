@@ -1,28 +1,22 @@
 //! The models as llama-server's router has them: loads, downloads, removals, and events of them.
 
-use std::{collections::HashMap, convert::Infallible, future::pending, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
 use axum::{
     Json,
-    body::Body,
     extract::{Query, State},
-    http::header::{CACHE_CONTROL, CONTENT_TYPE},
-    response::{IntoResponse, Response},
+    response::Response,
 };
 use serde_json::{Value, json};
-use tokio::sync::{broadcast::error::RecvError, mpsc};
-use tokio_stream::{StreamExt, wrappers::ReceiverStream};
+use tokio::sync::broadcast::error::RecvError;
 
 use crate::server::{
     error::ApiError,
+    framing::{Framing, after, until},
     manage::{Managed, Manager, Named},
     models::EVENT_OF_ALL,
     state::Server,
-    work,
 };
-
-/// Maximum events that wait for the connection.
-const BUFFERED: usize = 16;
 
 /// Answers `POST /models/load`: starts to open a model, and does not wait.
 pub async fn load(
@@ -90,32 +84,21 @@ pub async fn watch(State(server): State<Arc<Server>>) -> Result<Response, ApiErr
     let stopping = || ApiError::unavailable("the server is stopping");
     let mut events = server.models.watch().ok_or_else(stopping)?;
     let interval = server.options.listen.sse_ping_interval;
-    let (parts, receiver) = mpsc::channel(BUFFERED);
-    work::connections().spawn(async move {
-        let mut part = String::from(":\n\n");
+    Ok(Framing::Events.respond(async move |parts| {
+        let mut event = Value::Null;
         // An error means that the client has closed its connection.
-        while parts.send(part).await.is_ok() {
-            let silence = async {
-                match interval {
-                    Some(interval) => tokio::time::sleep(interval).await,
-                    None => pending().await,
-                }
-            };
-            let event = tokio::select! {
+        while parts.send(Framing::Events.text(&event)).await.is_ok() {
+            event = tokio::select! {
                 () = parts.closed() => return,
-                () = silence => None,
+                () = until(after(interval)) => Value::Null,
                 event = events.recv() => match event {
-                    Ok(event) => Some(event),
+                    Ok(event) => event,
                     Err(RecvError::Lagged(_)) => {
-                        Some(json!({ "model": EVENT_OF_ALL, "event": "models_reload" }))
+                        json!({ "model": EVENT_OF_ALL, "event": "models_reload" })
                     }
                     Err(RecvError::Closed) => return,
                 },
             };
-            part = event.map_or_else(|| ":\n\n".into(), |event| format!("data: {event}\n\n"));
         }
-    });
-    let body = Body::from_stream(ReceiverStream::new(receiver).map(Ok::<_, Infallible>));
-    let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-cache")];
-    Ok((headers, body).into_response())
+    }))
 }

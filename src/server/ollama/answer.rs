@@ -19,11 +19,12 @@ use super::{
     request::{Ollama, arguments},
 };
 use crate::server::{
-    answers::{Form, Framing, stream},
+    answers::{Form, stream},
     app::App,
     blocks::{Change, Kind, Reader, Step, calls, text},
     chat::Request,
     error::ApiError,
+    framing::Framing,
     models::Loaded,
     native::infill,
     read::parse,

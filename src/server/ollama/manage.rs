@@ -1,10 +1,9 @@
 //! `/api/pull`, `/api/delete`, `/api/copy` and `/api/create`: which models there are.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json,
-    body::Body,
     extract::State,
     http::header::CONTENT_TYPE,
     response::{IntoResponse, Response},
@@ -12,22 +11,18 @@ use axum::{
 use rope_cpu::shelf::presets::OfOllama;
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, watch};
-use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
 use crate::server::{
     error::ApiError,
+    framing::Framing,
     manage::{Managed, Named},
     models::Progress,
     read::{Failure, Treatment},
     state::Server,
-    work,
 };
 
 /// The shortest time between two lines about a download.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// Maximum lines that wait for a slow client.
-const BUFFERED: usize = 16;
 
 crate::object! {
     /// A request of `/api/pull`.
@@ -58,13 +53,10 @@ pub async fn pull(
             None => Err(ApiError::internal("the download has stopped")),
         };
     }
-    let (lines, receiver) = mpsc::channel(BUFFERED);
-    work::connections().spawn(async move {
+    Ok(Framing::Lines.respond(async move |lines| {
         // An error means that the client has closed its connection.
         let _ = report(progress, &lines).await;
-    });
-    let body = Body::from_stream(ReceiverStream::new(receiver).map(Ok::<_, Infallible>));
-    Ok(([(CONTENT_TYPE, "application/x-ndjson")], body).into_response())
+    }))
 }
 
 /// Sends the progress of a download until its end.
@@ -72,7 +64,7 @@ async fn report(
     mut progress: watch::Receiver<Progress>,
     lines: &mpsc::Sender<String>,
 ) -> Result<(), mpsc::error::SendError<String>> {
-    let send = async |value: Value| lines.send(format!("{value}\n")).await;
+    let send = async |value: Value| lines.send(Framing::Lines.text(&value)).await;
     send(json!({ "status": "pulling manifest" })).await?;
     loop {
         let Progress { file, total, done, end } = progress.borrow_and_update().clone();
@@ -186,6 +178,7 @@ pub async fn create(
     }
     let layer = draft.digest.map(|digest| format!("using existing layer sha256:{digest}"));
     let steps = layer.into_iter().chain(["writing manifest".into(), "success".into()]);
-    let lines: String = steps.map(|status| format!("{}\n", json!({ "status": status }))).collect();
+    let lines: String =
+        steps.map(|status| Framing::Lines.text(&json!({ "status": status }))).collect();
     Ok(([(CONTENT_TYPE, "application/x-ndjson")], lines).into_response())
 }

@@ -16,10 +16,11 @@ use serde_json::{Value, json};
 use self::request::{Completions, StreamOptions};
 use super::message::Calls;
 use crate::server::{
-    answers::{Collected, Form, Framing, stream},
+    answers::{Collected, Form, stream},
     app::App,
     blocks::{Change, Reader},
     error::ApiError,
+    framing::Framing,
     identifier,
     lazy::Lazy,
     models::Loaded,

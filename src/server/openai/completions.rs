@@ -14,9 +14,10 @@ use super::{
     legacy_logprobs::Logprobs,
 };
 use crate::server::{
-    answers::{Collected, Form, Framing, stream},
+    answers::{Collected, Form, stream},
     app::App,
     error::ApiError,
+    framing::Framing,
     grammars, identifier,
     lazy::Lazy,
     models::Loaded,

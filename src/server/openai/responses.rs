@@ -21,11 +21,12 @@ use serde_json::{Map, Value, json};
 
 use self::echoed::Echoed;
 use crate::server::{
-    answers::{Form, Framing, stream},
+    answers::{Form, stream},
     app::App,
     blocks::{Block, Change, Kind, Reader, Step},
     chat::ChatRequest,
     error::ApiError,
+    framing::Framing,
     identifier,
     models::Loaded,
     openai::tools::{self, Declared},
