@@ -41,6 +41,18 @@ pub fn unescaped(option: &str, text: &str, no_escape: bool) -> Result<String, Er
     })
 }
 
+/// Returns the texts of `--reverse-prompt`, with their escapes replaced unless `no_escape`.
+///
+/// # Errors
+/// If a text is empty, or its escapes give no UTF-8.
+pub fn stops(texts: &[String], no_escape: bool) -> Result<Vec<String>, Error> {
+    let stop = |text: &String| match text.is_empty() {
+        true => Err(Error::usage("--reverse-prompt is empty: give a text")),
+        false => unescaped("--reverse-prompt", text, no_escape),
+    };
+    texts.iter().map(stop).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::resolve;

@@ -7,8 +7,11 @@ use std::{
 };
 
 use super::{
-    args::ServeArgs as Args, error::Error, escapes::unescaped, extension::Extension, flags, load,
-    note, resources, sampling, warn,
+    args::ServeArgs as Args,
+    error::Error,
+    escapes::{stops, unescaped},
+    extension::Extension,
+    flags, load, note, resources, sampling, warn,
 };
 use crate::server::{
     App, Compiling, Longer, Memory, Opened, Options, Requests, Server, Unopened, Wanted,
@@ -143,12 +146,7 @@ fn requests(args: &Args) -> Result<Requests, Error> {
     if let Some(text) = &mut requests.system_prompt {
         *text = unescaped("--system-prompt", text, false)?;
     }
-    for text in &mut requests.reverse_prompt {
-        *text = unescaped("--reverse-prompt", text, false)?;
-        if text.is_empty() {
-            return Err(Error::usage("--reverse-prompt is empty: give a text"));
-        }
-    }
+    requests.reverse_prompt = stops(&requests.reverse_prompt, false)?;
     Ok(requests)
 }
 

@@ -4,7 +4,7 @@ use super::{args::AnswerArgs, prompt_cache::PromptCache, screen::Screen};
 use crate::cli::{
     documents::{Documents, Found},
     error::Error,
-    escapes::unescaped,
+    escapes::stops,
     extension::Extension,
     note,
 };
@@ -207,17 +207,9 @@ impl Writer<'_> {
 
 /// Returns the limits of an answer that the command line gives.
 pub fn limits(args: &AnswerArgs, no_escape: bool) -> Result<Limits, Error> {
-    let stops: Result<Vec<_>, Error> = args
-        .reverse_prompt
-        .iter()
-        .map(|text| match text.is_empty() {
-            true => Err(Error::usage("--reverse-prompt is empty: give a text")),
-            false => unescaped("--reverse-prompt", text, no_escape),
-        })
-        .collect();
     Ok(Limits {
         tokens_max: usize::try_from(args.predict).ok(),
-        stops: Stops::new(stops?),
+        stops: Stops::new(stops(&args.reverse_prompt, no_escape)?),
         ignore_end: args.ignore_eos,
         show_special: args.special,
         ..Limits::default()
