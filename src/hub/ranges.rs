@@ -21,6 +21,7 @@ use super::{
     Error, Event, OnEvent,
     transfer::{PAUSE, TRIES, Transfer},
 };
+use crate::platform::interrupt;
 
 /// Connections to one file.
 const CONNECTIONS: usize = 4;
@@ -225,7 +226,7 @@ impl Ranges<'_> {
                 let name = self.transfer.name();
                 Stopped::Failed(Error::Broken { file: name, done: at, bytes: file.bytes, reason })
             };
-            let read = match body.read(&mut buffer) {
+            let read = match interrupt::read(&mut body, &mut buffer) {
                 Ok(0) => return Err(broken("it was closed".into())),
                 Ok(read) => read,
                 Err(error) => return Err(broken(error.to_string())),

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
-    io::{self, Read, Seek, Write},
+    io::{self, Seek, Write},
     path::Path,
     time::Duration,
 };
@@ -15,6 +15,7 @@ use super::{
     Error, Event, Hub, OnEvent, WAIT_STEP, listing,
     ranges::{self, Stopped},
 };
+use crate::platform::interrupt;
 
 /// How long to wait for data before closing the connection.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -163,7 +164,7 @@ impl Transfer<'_> {
         let mut buffer = vec![0; 1 << 16];
         loop {
             let broken = |reason| Error::Broken { file: self.name(), done, bytes, reason };
-            let read = match body.read(&mut buffer) {
+            let read = match interrupt::read(&mut body, &mut buffer) {
                 Ok(0) if done == bytes => return Ok(()),
                 Ok(0) => return Err(broken("it was closed".into())),
                 Ok(read) => read,
@@ -197,7 +198,7 @@ fn digest(mut digest: impl Digest, file: &mut File) -> io::Result<String> {
     file.rewind()?;
     let mut buffer = vec![0; 1 << 16];
     loop {
-        match file.read(&mut buffer)? {
+        match interrupt::read(file, &mut buffer)? {
             0 => break,
             read => digest.update(&buffer[..read]),
         }
