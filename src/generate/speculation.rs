@@ -385,40 +385,20 @@ mod tests {
 
     use super::*;
 
-    /// Drafts zeros. Each is right with the same chance.
-    struct Zeros(f64);
-
-    impl Drafter for Zeros {
-        fn follow(&mut self, _: &[Token]) {}
-
-        fn chance(&self, _: usize) -> f64 {
-            self.0
-        }
-
-        fn draft(
-            &mut self,
-            _: &[Token],
-            count: usize,
-            _: Option<&mut Target<'_>>,
-            drafts: &mut Vec<Token>,
-        ) -> Result<(), model::Error> {
-            drafts.resize(count, 0);
-            Ok(())
-        }
-    }
-
     thread_local! {
         static NOW: Cell<Duration> = const { Cell::new(Duration::ZERO) };
     }
 
-    /// Drafts zeros, in so many seconds for the first draft and for each later one.
-    struct Slow {
+    /// Drafts zeros. Each is right with the same chance. Drafting takes these seconds.
+    struct Zeros {
         chance: f64,
+        /// For the first draft.
         first: f64,
+        /// For each later one.
         later: f64,
     }
 
-    impl Drafter for Slow {
+    impl Drafter for Zeros {
         fn follow(&mut self, _: &[Token]) {}
 
         fn chance(&self, _: usize) -> f64 {
@@ -441,13 +421,13 @@ mod tests {
     }
 
     /// Creates a speculation that takes the time from `NOW`.
-    fn timed(drafter: Slow) -> Speculation {
-        let new = Speculation::new(vec![Box::new(drafter)], Count::UpTo(15));
+    fn timed(drafter: Zeros, count: Count) -> Speculation {
+        let new = Speculation::new(vec![Box::new(drafter)], count);
         Speculation { clock: || NOW.get(), ..new }
     }
 
     fn speculation(chance: f64, count: Count) -> Speculation {
-        Speculation::new(vec![Box::new(Zeros(chance))], count)
+        timed(Zeros { chance, first: 0.0, later: 0.0 }, count)
     }
 
     /// Generates tokens, where `right(i)` drafts are right, with passes of `milliseconds(rows)`.
@@ -504,7 +484,8 @@ mod tests {
     #[test]
     fn where_slow_drafts_do_not_pay_hardly_anything_is_lost() {
         for seconds in [0.001, 0.004] {
-            let mut slow = timed(Slow { chance: 0.9, first: seconds, later: seconds });
+            let mut slow =
+                timed(Zeros { chance: 0.9, first: seconds, later: seconds }, Count::UpTo(15));
             let (single, mut time, mut drafting) = (0.01, 0.0, 0.0);
             for _ in 0..1000 {
                 let drafts = slow.propose(1, 15, None).unwrap().len();
@@ -543,7 +524,7 @@ mod tests {
     fn slow_first_drafts_are_single_and_forgotten() {
         for slow in [false, true] {
             let first = if slow { 0.03 } else { 0.0 };
-            let mut speculation = timed(Slow { chance: 0.99, first, later: 0.0 });
+            let mut speculation = timed(Zeros { chance: 0.99, first, later: 0.0 }, Count::UpTo(15));
             let counts = (0..200).map(|_| {
                 let drafts = speculation.propose(1, 15, None).unwrap().len();
                 for _ in 0..=drafts {
