@@ -19,6 +19,7 @@ sys.path += [str(ROOT / "scripts" / folder) for folder in ("load", "compare", ""
 
 import client  # noqa: E402
 import page  # noqa: E402
+from engines import machine  # noqa: E402
 from models import MODELS  # noqa: E402
 from replay import body, requests  # noqa: E402
 from server import Server, llama_server_program, program  # noqa: E402
@@ -26,7 +27,7 @@ from server import Server, llama_server_program, program  # noqa: E402
 RECORD = ROOT / "docs/results/agents.jsonl"
 MARKS = "<!-- agents: from scripts/compare-agents --write -->", "<!-- end of agents -->"
 CONTEXT = 32768
-# The hybrid has random weights, and no template of its own.
+# The file of the hybrid model has no chat template.
 TEMPLATE = ROOT / "crates/chat/tests/data/tools/hermes.jinja"
 OPTIONS = {"coder": [], "hybrid": ["--chat-template-file", TEMPLATE]}
 
@@ -94,7 +95,7 @@ def table(rows):
         again = next(row["first"] for row in of if row["restarted"])
         lines.append(f"| {MODELS[model].name} | {server} | {sum(row['read'] for row in of):,} | {sum(row['first'] for row in of):.0f} s "
                      f"| {turns[len(turns) // 2]:.1f} s | {again:.1f} s |")
-    cpu = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
+    cpu = machine()["topology"]["model"]
     longest = max(row["prompt"] for row in rows)
     lines += ["", f"{cpu}, {os.cpu_count()} threads; {datetime.date.today()}. The longest prompt has {longest:,} tokens."]
     return "\n".join(lines)
