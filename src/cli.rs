@@ -272,8 +272,8 @@ fn typed_entry() -> Option<Entry> {
     shelf::entry_of(TYPED.get()?)
 }
 
-/// Returns the command line for a model of the shelf: typed options, those of variables, and those
-/// of the model's presets.
+/// Returns the command line for a model of the shelf. It has the typed options, the options of
+/// environment variables, and the options of the model's presets.
 ///
 /// # Errors
 /// If an option of a preset is invalid, with its place.

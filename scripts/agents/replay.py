@@ -19,7 +19,7 @@ class Request:
 
 
 def requests():
-    """Yields the requests in order. The assistant's words are those of the trace, so that all servers read the same."""
+    """Yields the requests in order. Their assistant messages are the trace's, so all servers read the same text."""
     conversation, turn = [], 0
     for step in TRACE["steps"]:
         if "aside" in step:

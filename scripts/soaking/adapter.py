@@ -1,4 +1,4 @@
-"""Writes a LoRA adapter for the model of scripts/load: small random matrices beside two projections."""
+"""Writes a LoRA adapter for the model of scripts/load. It has small random matrices for two projections."""
 import array
 import random
 import struct

@@ -224,7 +224,7 @@ fn run_beside(
     Ok(wait(child, interrupt::terminated)?)
 }
 
-/// Runs the agent with a server of its own.
+/// Starts a server, and runs the agent with it.
 fn run_with_server(args: &Args, program: &Path, key: Option<String>) -> Result<ExitStatus, Error> {
     let mut serve = args.serve.clone();
     if serve.rope.is_default() {

@@ -133,7 +133,7 @@ pub fn complete(args: &CompleteArgs, out: &mut dyn Write) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns whether a character stands for itself in shells and addresses.
+/// Returns whether shells and URLs take a character literally.
 pub fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || "._-:/@+".contains(c)
 }

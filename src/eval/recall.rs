@@ -36,7 +36,7 @@ impl Text {
     /// same needles. Needles and answers take at most half of it.
     ///
     /// # Errors
-    /// Returns the minimum length, that of two needles, if the text is shorter.
+    /// If the text is too short for two needles. The error is the minimum length in tokens.
     pub fn new(tokenizer: &Tokenizer<'_>, text: &[Token], seed: u64) -> Result<Self, usize> {
         let encode = |text: &str| tokenizer.encode(text, Special::AsText, Ends::Omit);
         let mut random = Random::new(&[seed, text.len() as u64]);

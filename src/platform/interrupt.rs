@@ -84,8 +84,8 @@ fn exit_actions() -> MutexGuard<'static, ExitActions> {
     EXIT_ACTIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads like [`Read::read`], and again if a signal interrupts it, such as that of a terminal whose
-/// size changes.
+/// Reads like [`Read::read`]. Repeats the call if a signal interrupts it, such as SIGWINCH when a
+/// terminal changes its size.
 ///
 /// # Errors
 /// As for [`Read::read`].

@@ -8,7 +8,7 @@ use super::{
     many::{serve, shelf, wait_for},
 };
 
-/// What it reads at a place of an answer.
+/// The form that open-webui expects at a place of an answer.
 #[derive(Clone, Copy, Debug)]
 enum Reads {
     Text,

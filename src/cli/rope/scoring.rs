@@ -58,7 +58,7 @@ impl ScoringArgs {
     }
 }
 
-/// What the score of a text measures.
+/// The tokens of a text whose perplexity is its score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Objective {
     /// The perplexity of its second half

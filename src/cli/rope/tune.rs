@@ -50,7 +50,7 @@ pub struct Args {
     #[arg(long, value_name = "METHOD", default_value = "yarn", help_heading = "Measurement")]
     method: Method,
 
-    /// What to lower
+    /// Score that the search lowers
     #[arg(long, value_enum, value_name = "WHAT", default_value = "perplexity")]
     #[arg(help_heading = "Measurement")]
     objective: Objective,

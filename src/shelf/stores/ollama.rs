@@ -41,7 +41,7 @@ struct Model {
     path: PathBuf,
     hash: String,
     choices: Vec<Choice>,
-    /// What is left out of it, one sentence each.
+    /// Notes about layers and parameters that are left out, one sentence each.
     notes: Vec<String>,
 }
 
