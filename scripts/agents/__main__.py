@@ -3,7 +3,7 @@
 usage: scripts/compare-agents [--models NAME,...] [--write]     (which makes what this needs)
 
 trace.json has the requests: rules and tools of 8,000 tokens, results of tools, thoughts that are dropped when the user
-speaks, old results that are cleared, two questions on the side, and a restart of the server before the twelfth turn.
+speaks, old results that are cleared, two questions on the side, and a restart of the server before the eleventh turn.
 The answers of the models are not sent back; the trace has its own. Each server runs with its usual settings, alone.
 """
 import argparse
@@ -26,10 +26,9 @@ from server import Server, llama_server_program, program  # noqa: E402
 
 RECORD = ROOT / "docs/results/agents.jsonl"
 MARKS = "<!-- agents: from scripts/compare-agents --write -->", "<!-- end of agents -->"
-CONTEXT = 32768
-# The file of the hybrid model has no chat template.
+# The file of the hybrid model has no chat template, and a tokenizer that makes twice as many tokens.
 TEMPLATE = ROOT / "crates/chat/tests/data/tools/hermes.jinja"
-OPTIONS = {"coder": [], "hybrid": ["--chat-template-file", TEMPLATE]}
+OPTIONS = {"coder": ["-c", "32768"], "hybrid": ["-c", "65536", "--chat-template-file", TEMPLATE]}
 
 
 def rope_cpu(folder):
@@ -47,7 +46,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=",".join(OPTIONS), help=f"which of {', '.join(OPTIONS)} [all]")
     parser.add_argument("--servers", default=",".join(SERVERS), help=f"which of {', '.join(SERVERS)} [all]")
-    parser.add_argument("--write", action="store_true", help=f"write {RECORD.relative_to(ROOT)} and the table of docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="go on from docs/results/agents.jsonl, and write the table of docs/performance.md")
     arguments = parser.parse_args()
     chosen = {"model": arguments.models.split(","), "server": arguments.servers.split(",")}
     for kind, known in (("model", OPTIONS), ("server", SERVERS)):
@@ -55,19 +54,26 @@ def main():
             parser.error(f"there is no {kind} {unknown[0]}: choose from {', '.join(known)}")
     if arguments.write and (len(chosen["model"]), len(chosen["server"])) != (len(OPTIONS), len(SERVERS)):
         parser.error("--write needs all models and servers")
-    rows = [row for model in chosen["model"] for server in chosen["server"] for row in play(model, server)]
-    text = table(rows)
-    print(text)
-    if arguments.write:
-        RECORD.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        page.replace(ROOT / "docs/performance.md", *MARKS, text)
+    pairs = [(model, server) for model in chosen["model"] for server in chosen["server"]]
+    if not arguments.write:
+        return print(table([row for pair in pairs for row in play(*pair)]))
+    with RECORD.open("a") as record:
+        for model, server in pairs:
+            if not any((row["model"], row["server"]) == (model, server) for row in recorded()):
+                record.write("".join(json.dumps(row) + "\n" for row in play(model, server)))
+                record.flush()
+    page.replace(ROOT / "docs/performance.md", *MARKS, table(recorded()))
+
+
+def recorded():
+    return [json.loads(line) for line in RECORD.read_text().splitlines()]
 
 
 def play(model, name):
     """The rows of one server: the seconds to the first token, and the tokens read, of each request."""
     rows, server = [], None
     with tempfile.TemporaryDirectory() as folder:
-        command = [*SERVERS[name](folder), "-c", str(CONTEXT), *OPTIONS[model]]
+        command = [*SERVERS[name](folder), *OPTIONS[model]]
         try:
             for request in requests():
                 if server is None or request.after_restart:
