@@ -6,6 +6,7 @@ import time
 
 import client
 import load
+import several
 import workload
 from server import Samples, Server, rope_cpu
 
@@ -123,4 +124,4 @@ def release_times(server, long, count):
     return times
 
 
-CHECKS = {"1": slots, "2": first_token, "3": under_load, "4": cancellation}
+CHECKS = {"1": slots, "2": first_token, "3": under_load, "4": cancellation, "5": several.check}

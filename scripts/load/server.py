@@ -41,13 +41,13 @@ def llama_server(slots, context, *options):
 
 
 class Server:
-    """A running server, ready for requests."""
+    """A running server, ready for requests. Without a model, it opens those that requests name."""
 
     def __init__(self, command, port=None, model=MODEL):
         self.port = port or free_port()
         self.base = f"http://127.0.0.1:{self.port}"
         self.log = tempfile.TemporaryFile()
-        command = [*command, "-m", model, "--port", str(self.port)]
+        command = [*command, *(["-m", model] if model else []), "--port", str(self.port)]
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
         self.peak = 0
 
