@@ -32,8 +32,8 @@ use hf_hub::{
     api::sync::{Api, ApiBuilder},
 };
 
-pub use choice::Wanted;
 pub(crate) use choice::accompanies_model;
+pub use choice::{Wanted, without_hub};
 pub use error::Error;
 use listing::Listing;
 use transfer::Transfer;

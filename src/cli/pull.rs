@@ -22,7 +22,7 @@ pub struct Args {
     /// Models: USER/MODEL or USER/MODEL:QUANT
     ///
     /// Without QUANT: Q4_K_M, else Q8_0, else the first model file.
-    #[arg(value_name = "REPO", required = true, value_parser = wanted)]
+    #[arg(value_name = "REPO", required = true)]
     repos: Vec<Wanted>,
 
     /// File of the repository, instead of QUANT
@@ -39,13 +39,6 @@ pub struct Args {
 
     #[command(flatten)]
     shelf: ShelfArgs,
-}
-
-/// Parses a model, also as the address of its page.
-fn wanted(text: &str) -> Result<Wanted, String> {
-    let starts = ["https://huggingface.co/", "https://hf.co/", "huggingface.co/", "hf.co/"];
-    let name = starts.iter().find_map(|start| text.strip_prefix(start)).unwrap_or(text);
-    name.trim_end_matches('/').parse().map_err(|error: rope_cpu::hub::Error| error.to_string())
 }
 
 /// Runs the command.

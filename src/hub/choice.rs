@@ -35,9 +35,10 @@ impl FromStr for Wanted {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let (repo, quant) = match text.split_once(':') {
+        let name = without_hub(text);
+        let (repo, quant) = match name.split_once(':') {
             Some((repo, quant)) => (repo, Some(quant)),
-            None => (text, None),
+            None => (name, None),
         };
         // ASCII words, with a single separator between them.
         let words = || repo.split(['/', '.', '-']);
@@ -50,6 +51,20 @@ impl FromStr for Wanted {
         }
         Ok(Wanted { repo: repo.into(), quant: quant.map(Into::into), file: None })
     }
+}
+
+/// Returns the name of a model without the hub's, which addresses of pages and ollama's names have.
+///
+/// ```
+/// use rope_cpu::hub::without_hub;
+///
+/// assert_eq!(without_hub("hf.co/user/model:Q4_0"), "user/model:Q4_0");
+/// assert_eq!(without_hub("https://huggingface.co/user/model/"), "user/model");
+/// ```
+pub fn without_hub(name: &str) -> &str {
+    let address = name.strip_prefix("https://").unwrap_or(name);
+    let within = ["huggingface.co/", "hf.co/"].iter().find_map(|hub| address.strip_prefix(hub));
+    within.map_or(name, |within| within.trim_end_matches('/'))
 }
 
 impl fmt::Display for Wanted {

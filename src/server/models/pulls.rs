@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rope_cpu::hub::{Error, Event, Hub, Options, Wanted};
+use rope_cpu::hub::{Error, Event, Hub, Options, Wanted, without_hub};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -58,7 +58,7 @@ impl Models {
     /// # Errors
     /// If it is not the name of a repository, too many downloads run, or a thread cannot be started.
     pub fn pull(self: &Arc<Self>, name: &str) -> Result<watch::Receiver<Progress>, ApiError> {
-        let name = repository(name);
+        let name = without_hub(name);
         let wanted: Wanted = name.parse().map_err(|_| {
             let expected = "USER/MODEL[:QUANT], a repository of the Hugging Face Hub";
             Failure::unless_one_of("model", expected, Some(name))
@@ -92,7 +92,7 @@ impl Models {
     /// As for [`Models::pull`].
     pub fn pull_unattended(self: &Arc<Self>, name: &str) -> Result<(), ApiError> {
         let progress = self.pull(name)?;
-        if let Some(pull) = self.pulls.lock().get_mut(repository(name)) {
+        if let Some(pull) = self.pulls.lock().get_mut(without_hub(name)) {
             pull.unattended = Some(progress);
         }
         Ok(())
@@ -101,7 +101,7 @@ impl Models {
     /// Ends a download unless clients follow it. Returns whether it went on without clients.
     pub fn release(&self, name: &str) -> bool {
         let mut pulls = self.pulls.lock();
-        let pull = pulls.get_mut(repository(name));
+        let pull = pulls.get_mut(without_hub(name));
         pull.is_some_and(|pull| pull.unattended.take().is_some())
     }
 
@@ -160,12 +160,6 @@ impl Models {
         let hub = Hub::new(Options::from_variables(|name| env::var(name).ok())?)?;
         hub.cancelled_by(move || left.is_closed()).model(wanted, show).map(drop)
     }
-}
-
-/// Returns the name of a repository without the hub's, which ollama's clients give.
-fn repository(name: &str) -> &str {
-    let hubs = ["hf.co/", "huggingface.co/"];
-    hubs.iter().find_map(|hub| name.strip_prefix(hub)).unwrap_or(name)
 }
 
 impl Pulls {
