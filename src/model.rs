@@ -157,6 +157,13 @@ impl Model {
         &self.loaded.borrow_dependent().weights
     }
 
+    /// Returns the number of positions that the model has learned, which is its longest context; `None`
+    /// if a RoPE method can extend it.
+    pub fn positions_max(&self) -> Option<usize> {
+        let positions = self.weights().terms.as_ref()?.positions?;
+        Some(positions.rows())
+    }
+
     /// Returns the first layer whose feed-forward network is computed only for tokens with an output.
     pub(crate) fn tail(&self) -> usize {
         let weights = self.weights();

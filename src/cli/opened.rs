@@ -22,9 +22,10 @@ use rope_cpu::{
     chat::Template,
     model::{Model, Pooling, memory::Bytes},
     platform::{self, others_may_write},
-    rope::Flags,
+    rope::{Flags, Sourced},
     runtime::{self as opening, Plan, Runtime, Scheduling, Sequences},
 };
+use tracing::info;
 
 /// What all models of a server share.
 #[derive(Clone)]
@@ -77,6 +78,7 @@ pub fn open(args: &Args, shared: &Shared) -> Result<Option<Opened>, Error> {
 /// If it cannot be opened with the server's options, or does not fit in memory.
 pub fn open_wanted(args: &Args, wanted: &Wanted<'_>, shared: &Shared) -> Result<Opened, Unopened> {
     let failed = |error: Error| Unopened::Failed(error.to_string());
+    let typed = args.memory.context;
     let args = match wanted.entry {
         Some(entry) => args.for_entry(entry).map_err(failed)?,
         None => args.clone(),
@@ -84,6 +86,13 @@ pub fn open_wanted(args: &Args, wanted: &Wanted<'_>, shared: &Shared) -> Result<
     let model = load::adapted(&args.model, &args.adapters).map_err(failed)?;
     let mut settings = settings(&args).map_err(failed)?;
     let ready = Ready::check(&args, model).map_err(failed)?;
+    if let Some(max) = ready.model.positions_max().filter(|max| typed > *max)
+        && wanted.entry.is_some()
+    {
+        // The context of all models, which suits conversations, is too long for an embedding model.
+        info!(target: "models", ctx = typed, max, "the context is as long as the model allows");
+        settings.context = Some(Sourced::given(max, "the positions that the model has learned"));
+    }
     if wanted.shares && args.requests.parallel <= 0 {
         // One context, whose pages all slots share, so that more models fit.
         settings.sequences = Sequences::UpTo(1);

@@ -217,10 +217,7 @@ impl Engine {
     /// assistant is one of another model.
     pub fn new(model: &Model, rope: Rope, options: Options) -> Result<Self, Error> {
         let config = model.config();
-        let positions = model.weights().terms.as_ref().and_then(|terms| terms.positions);
-        if let Some(max) =
-            positions.map(|matrix| matrix.rows()).filter(|max| options.context > *max)
-        {
+        if let Some(max) = model.positions_max().filter(|max| options.context > *max) {
             return Err(Error::LearnedPositions { context: options.context, max });
         }
         options.check_sparse(config, rope.plan())?;

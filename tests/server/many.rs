@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::harness::{Events, PROMPT, Reply, Server};
-use rope_cpu_testing::reader::tiny_reader;
+use rope_cpu_testing::reader::{tiny_bert, tiny_reader};
 
 /// The names of three models, whose weights differ.
 const NAMES: [&str; 3] = ["first", "second", "third"];
@@ -436,6 +436,19 @@ fn an_embedding_is_answered_while_another_model_answers() {
     answer.for_each(|event| add(event, &mut tokens));
     // The bits do not depend on what else is computed.
     assert_eq!(Value::from(tokens), alone["tokens"]);
+}
+
+/// `--ctx` is for all models, and some have learned fewer positions.
+#[test]
+fn an_embedding_model_opens_beside_conversations_with_a_longer_context() {
+    let folder = shelf();
+    fs::copy(tiny_bert().path(), folder.path().join("bert.gguf")).unwrap();
+    let server = serve(folder.path(), &[]);
+    let embedded = server.post("/v1/embeddings", json!({ "model": "bert", "input": PROMPT }));
+    assert_eq!(embedded.status, 200, "{}", embedded.text);
+    server.wait_until(|server| {
+        server.stderr().contains("the context is as long as the model allows")
+    });
 }
 
 #[test]

@@ -168,6 +168,12 @@ pub fn tiny_predicting() -> NamedTempFile {
     file(&layers)
 }
 
+/// A BERT model, which has learned 256 positions.
+#[allow(dead_code, reason = "for the tests of the server")]
+pub fn tiny_bert() -> NamedTempFile {
+    file(&Tiny { kv_heads: HEADS as usize, norm_biases: true, ..of_family("bert") })
+}
+
 /// Returns a model of a family with the sizes of [`tiny`].
 fn of_family(name: &str) -> Tiny {
     Tiny {
