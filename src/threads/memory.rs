@@ -3,7 +3,7 @@
 use std::{cell::UnsafeCell, marker::PhantomData, ops::Deref, sync::Arc};
 
 use bytemuck::Zeroable;
-use memmap2::MmapMut;
+use memmap2::MmapRaw;
 
 use crate::platform::{memory::Refused, pages};
 
@@ -12,7 +12,7 @@ const ALIGNMENT: usize = 64;
 
 /// A block of zeroed memory from which buffers are cut.
 pub struct Memory {
-    map: Arc<MmapMut>,
+    map: Arc<MmapRaw>,
     used: usize,
 }
 
@@ -23,7 +23,7 @@ impl Memory {
     /// If the system has no memory left.
     pub fn for_buffers(bytes: impl IntoIterator<Item = usize>) -> Result<Self, Refused> {
         let total = bytes.into_iter().map(|bytes| bytes.next_multiple_of(ALIGNMENT)).sum();
-        Ok(Memory { map: Arc::new(pages::try_zeros(total)?), used: 0 })
+        Ok(Memory { map: Arc::new(pages::try_zeros(total)?.into()), used: 0 })
     }
 
     /// Cuts off the next buffer: `len` zeros.
@@ -41,8 +41,9 @@ impl Memory {
 
 /// A buffer for unsafe code, which can write elements through a shared reference.
 pub struct Cells<T> {
-    /// `None` if there are no elements.
-    map: Option<Arc<MmapMut>>,
+    /// `None` if there are no elements. The map is raw: a reference to its bytes, even for a
+    /// moment, would overlap the elements that other threads write.
+    map: Option<Arc<MmapRaw>>,
     start: usize,
     len: usize,
     elements: PhantomData<UnsafeCell<T>>,
@@ -61,9 +62,11 @@ impl<T> Deref for Cells<T> {
     #[allow(unsafe_code, reason = "a memory map has bytes, not elements of type T")]
     fn deref(&self) -> &[UnsafeCell<T>] {
         let Some(map) = &self.map else { return &[] };
-        let start = map.as_ptr().wrapping_add(self.start).cast();
-        // SAFETY: `cut` reserved `len` aligned elements at `start` for this buffer alone. They
-        // started as zeros, which is a valid `T`. The map lives as long as `self`.
+        let start = map.as_mut_ptr().wrapping_add(self.start).cast();
+        // SAFETY: `cut` reserved `len` elements at `start` for this buffer alone, and checked that
+        // they end within the map. They are aligned, since the map starts at a page. They started
+        // as zeros, which is a valid `T`. The map lives as long as `self`, and the only references
+        // into it are from here, to cells that may be written through a shared reference.
         unsafe { std::slice::from_raw_parts(start, self.len) }
     }
 }
