@@ -116,12 +116,14 @@ impl<'t> Allocator<'t> {
     /// Returns a buffer of one worker.
     pub fn own<T: Zeroable + Clone>(&mut self, rows: Amount, columns: usize) -> Vec<T> {
         self.count(rows.times(columns * size_of::<T>()));
-        self.or(filled(T::zeroed(), self.rows(rows) * columns), Vec::new())
+        self.or(filled(T::zeroed(), self.rows(rows).saturating_mul(columns)), Vec::new())
     }
 
-    /// Returns a number of rows; 0 when only counting.
+    /// Returns a number of rows; 0 when only counting. Too many for a number saturate:
+    /// the system then refuses the buffer.
     pub fn rows(&self, rows: Amount) -> usize {
-        self.run.map_or(0, |run| rows.fixed + rows.per_token * run.tokens)
+        let of = |tokens| rows.fixed.saturating_add(rows.per_token.saturating_mul(tokens));
+        self.run.map_or(0, |run| of(run.tokens))
     }
 
     /// Counts the bytes of a buffer that the caller allocates.
@@ -162,6 +164,13 @@ mod tests {
         assert!(allocator.own::<u8>(Amount::fixed(1), bytes).is_empty());
         assert_eq!(allocator.check(), Err(Refused { bytes }));
         assert_eq!(allocator.shared::<u8>(Amount::fixed(1), bytes).all().len(), 0);
+        // The rows, or their bytes, are more than a number holds.
+        for tokens in [usize::MAX, 1 << 61] {
+            let mut allocator = Allocator::new(&team, tokens);
+            assert_eq!(allocator.shared::<f64>(Amount::per_token(3), 1).all().len(), 0);
+            assert_eq!(allocator.check(), Err(Refused { bytes: usize::MAX }));
+            assert!(allocator.own::<f64>(Amount::per_token(8), 1).is_empty());
+        }
         let mut allocator = Allocator::new(&team, 1);
         assert_eq!(allocator.workers(|_| Err::<(), _>(Refused { bytes })).len(), 0);
         assert_eq!(allocator.check(), Err(Refused { bytes }));

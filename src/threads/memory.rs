@@ -1,6 +1,6 @@
 //! Zeroed memory in large pages, and buffers cut from it.
 
-use std::{cell::UnsafeCell, marker::PhantomData, ops::Deref, sync::Arc};
+use std::{cell::UnsafeCell, marker::PhantomData, mem, ops::Deref, sync::Arc};
 
 use bytemuck::Zeroable;
 use memmap2::MmapRaw;
@@ -22,7 +22,8 @@ impl Memory {
     /// # Errors
     /// If the system has no memory left.
     pub fn for_buffers(bytes: impl IntoIterator<Item = usize>) -> Result<Self, Refused> {
-        let total = bytes.into_iter().map(|bytes| bytes.next_multiple_of(ALIGNMENT)).sum();
+        let total = bytes.into_iter().try_fold(0, end_of);
+        let total = total.ok_or(Refused { bytes: usize::MAX })?;
         Ok(Memory { map: Arc::new(pages::try_zeros(total)?.into()), used: 0 })
     }
 
@@ -32,11 +33,18 @@ impl Memory {
     /// If the rest of the memory is smaller than that.
     pub fn cut<T: Zeroable + Copy>(&mut self, len: usize) -> Cells<T> {
         const { assert!(ALIGNMENT.is_multiple_of(align_of::<T>())) };
-        let start = self.used;
-        self.used += (len * size_of::<T>()).next_multiple_of(ALIGNMENT);
-        assert!(self.used <= self.map.len(), "no room for {len} more");
+        let end = len.checked_mul(size_of::<T>()).and_then(|bytes| end_of(self.used, bytes));
+        let Some(end) = end.filter(|end| *end <= self.map.len()) else {
+            panic!("no room for {len} more");
+        };
+        let start = mem::replace(&mut self.used, end);
         Cells { map: Some(self.map.clone()), start, len, elements: PhantomData }
     }
+}
+
+/// Returns the end of a buffer of `bytes` at `start`, padded; `None` if it overflows.
+fn end_of(start: usize, bytes: usize) -> Option<usize> {
+    start.checked_add(bytes.checked_next_multiple_of(ALIGNMENT)?)
 }
 
 /// A buffer for unsafe code, which can write elements through a shared reference.
@@ -68,5 +76,28 @@ impl<T> Deref for Cells<T> {
         // as zeros, which is a valid `T`. The map lives as long as `self`, and the only references
         // into it are from here, to cells that may be written through a shared reference.
         unsafe { std::slice::from_raw_parts(start, self.len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `u64`, these take 2^64 bytes, which wraps around to 0.
+    const TOO_MANY: usize = 1 << 61;
+
+    #[test]
+    #[should_panic(expected = "no room for 2305843009213693952 more")]
+    fn a_length_whose_bytes_overflow_has_no_room() {
+        let mut memory = Memory::for_buffers([64]).unwrap();
+        memory.cut::<u64>(TOO_MANY);
+    }
+
+    #[test]
+    fn sizes_that_overflow_are_refused() {
+        for bytes in [vec![usize::MAX], vec![usize::MAX - 63, 64], vec![1 << 63, 1 << 63]] {
+            let refused = Memory::for_buffers(bytes).err();
+            assert_eq!(refused, Some(Refused { bytes: usize::MAX }));
+        }
     }
 }

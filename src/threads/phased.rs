@@ -48,7 +48,8 @@ impl<T: Zeroable + Copy> Phased<T> {
     /// # Errors
     /// If the system has no memory left.
     pub fn new(team: &Threads, rows: usize, width: usize) -> Result<Self, Refused> {
-        let mut memory = Memory::for_buffers([rows * width * size_of::<T>()])?;
+        let bytes = rows.saturating_mul(width).saturating_mul(size_of::<T>());
+        let mut memory = Memory::for_buffers([bytes])?;
         Ok(Phased::within(&mut memory, team, rows, width))
     }
 
@@ -59,7 +60,7 @@ impl<T: Zeroable + Copy> Phased<T> {
 
     /// Cuts a buffer of zeros from `memory`.
     pub fn within(memory: &mut Memory, team: &Threads, rows: usize, width: usize) -> Self {
-        let elements = memory.cut(rows * width);
+        let elements = memory.cut(rows.saturating_mul(width));
         Phased { elements, width, team: team.team, used: AtomicU64::new(0) }
     }
 
