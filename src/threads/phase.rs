@@ -58,7 +58,11 @@ impl Worker<'_> {
 
     /// Waits for the previous phase to end, and enters the next one, with `tasks` tasks. Returns
     /// `None` if the others have completed all tasks. All workers must pass the same number.
+    ///
+    /// # Panics
+    /// If the tasks do not fit in 32 bits: their number shares a word with the number of the phase.
     pub fn phase(&mut self, tasks: usize) -> Option<Phase<'_>> {
+        assert!(u32::try_from(tasks).is_ok(), "a phase of {tasks} tasks");
         if self.count > 1 && self.since.elapsed() >= TURN {
             thread::yield_now();
             self.since = Instant::now();

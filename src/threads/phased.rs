@@ -240,6 +240,13 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "a phase of 4294967296 tasks")]
+    fn more_tasks_than_are_counted_panic() {
+        // A task's number would carry into the phase's, and other workers claim the tasks again.
+        Threads::new(1).unwrap().step(|worker| drop(worker.phase(1 << 32)));
+    }
+
+    #[test]
     fn a_team_cannot_be_used_after_a_panic() {
         use std::panic::{AssertUnwindSafe, catch_unwind};
         let team = Threads::new(2).unwrap();
