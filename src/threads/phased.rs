@@ -40,7 +40,10 @@ enum Access {
 }
 
 const ACCESS_BITS: u32 = 2;
-const UNIT_BITS: u32 = 26;
+/// A task may write 2^31 elements. The number of the phase keeps 31 bits, and so comes round after
+/// hours. If a buffer was last used exactly that long ago, in another way, the phase panics. Two
+/// uses in one phase are never permitted.
+const UNIT_BITS: u32 = 31;
 
 impl<T: Zeroable + Copy> Phased<T> {
     /// Allocates a buffer of zeros.
@@ -236,6 +239,17 @@ mod tests {
             let phase = worker.phase(4).unwrap();
             phase.for_each(|claim| a.write(claim, 1)[0] = 1);
             let _ = a.read(&phase);
+        });
+    }
+
+    #[test]
+    fn a_task_may_own_a_large_buffer() {
+        const LEN: usize = 1 << 26;
+        let team = Threads::new(1).unwrap();
+        let a = Phased::<u8>::new(&team, 1, LEN).unwrap();
+        team.step(|worker| {
+            let phase = worker.phase(1).unwrap();
+            phase.for_each(|claim| assert_eq!(a.write(claim, LEN).len(), LEN));
         });
     }
 
