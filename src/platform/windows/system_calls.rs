@@ -67,44 +67,44 @@ pub fn process_memory() -> Option<PROCESS_MEMORY_COUNTERS_EX> {
 
 /// Returns the limits of the job object of this process; `None` if it is in none.
 pub fn job_limits() -> Option<JOBOBJECT_EXTENDED_LIMIT_INFORMATION> {
-    let mut limits = JOBOBJECT_EXTENDED_LIMIT_INFORMATION::default();
-    let bytes = size_of::<JOBOBJECT_EXTENDED_LIMIT_INFORMATION>();
-    job((&raw mut limits).cast(), bytes, JobObjectExtendedLimitInformation).then_some(limits)
+    job(JobObjectExtendedLimitInformation)
 }
 
 /// Returns the flags and the rate of the CPU time that the job object of this process grants;
 /// `None` if it is in none.
 pub fn job_cpu_rate() -> Option<[u32; 2]> {
-    let mut rate = [0u32; 2];
-    let bytes = size_of_val(&rate);
-    job(rate.as_mut_ptr().cast(), bytes, JobObjectCpuRateControlInformation).then_some(rate)
+    job(JobObjectCpuRateControlInformation)
 }
 
-/// Queries the job object of this process. Callers pass a structure of the class, and its size.
-fn job(start: *mut std::ffi::c_void, bytes: usize, class: JOBOBJECTINFOCLASS) -> bool {
+/// Queries the job object of this process. `T` is the structure of the class.
+fn job<T: Default>(class: JOBOBJECTINFOCLASS) -> Option<T> {
+    let mut found = T::default();
+    let (start, bytes) = ((&raw mut found).cast(), size_of::<T>() as u32);
     let (job, returned) = (ptr::null_mut(), ptr::null_mut());
     // SAFETY: without a job, the system uses the job of this process. It writes at most `bytes`
-    // bytes at `start`; both callers own as many there, and the structures are plain integers.
-    unsafe { QueryInformationJobObject(job, class, start, bytes as u32, returned) != 0 }
+    // bytes, the size of `found`. Both callers name a structure of integers, which may have any bits.
+    let done = unsafe { QueryInformationJobObject(job, class, start, bytes, returned) };
+    (done != 0).then_some(found)
 }
 
 /// Returns the records of processors, caches and packages.
 pub fn processor_records() -> Option<Vec<u8>> {
-    let mut bytes = 0;
-    // The first call fails and sets the size.
-    read_records(ptr::null_mut(), &mut bytes);
+    // The first call fails and returns the size.
+    let (_, bytes) = read_records(&mut []);
     // Records have fields of 8 bytes, so the buffer is aligned to them.
-    let words = bytes.min(RECORDS_MAX).div_ceil(8);
-    let (mut buffer, mut bytes) = (vec![0u64; words as usize], words * 8);
-    let done = read_records(buffer.as_mut_ptr(), &mut bytes);
+    let mut buffer = vec![0; bytes.min(RECORDS_MAX).div_ceil(8) as usize];
+    let (done, bytes) = read_records(&mut buffer);
     let records = bytemuck::cast_slice(&buffer).get(..bytes as usize)?;
     done.then(|| records.to_vec())
 }
 
-/// Reads records to `start`, where the caller owns `bytes` bytes, and sets `bytes` to their size.
-fn read_records(start: *mut u64, bytes: &mut u32) -> bool {
-    // SAFETY: the system writes at most `bytes` bytes at `start`, which the caller owns.
-    unsafe { GetLogicalProcessorInformationEx(RelationAll, start.cast(), bytes) != 0 }
+/// Reads records into `buffer`. Returns whether they fit, and the bytes that they take.
+fn read_records(buffer: &mut [u64]) -> (bool, u32) {
+    let mut bytes = size_of_val(buffer) as u32;
+    let start = buffer.as_mut_ptr().cast();
+    // SAFETY: the system writes at most `bytes` bytes at `start`, where `buffer` has as many.
+    let done = unsafe { GetLogicalProcessorInformationEx(RelationAll, start, &raw mut bytes) };
+    (done != 0, bytes)
 }
 
 /// Returns the mask of the processors in its group that this process may run on; `None` if it runs
