@@ -42,7 +42,8 @@ macro_rules! interruptible {
             if interrupted() {
                 return -1;
             }
-            // SAFETY: the caller's arguments, for the call that they are meant for.
+            // SAFETY: the caller's arguments, for the call that they are meant for. The system reads
+            // only as many bits of each as its type has.
             (unsafe { libc::syscall($($number,)+ $($argument),*) }) as $result
         }
     )*};

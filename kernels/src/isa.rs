@@ -3,7 +3,8 @@
 //! A value of a type that implements [`Isa`] is proof that the running CPU has the instruction set,
 //! so every operation on it is safe. The program has `unsafe` arithmetic only in the macros below,
 //! in the integer products of NEON and I8MM, and in AVX2's empty assembly block, which hides a
-//! value from the optimizer.
+//! value from the optimizer. All of it is on registers: `must_cast` loads and stores arrays, and
+//! compares sizes as it compiles. Of kernels, only a prefetch takes a pointer.
 
 use bytemuck::{Pod, Zeroable, must_cast_mut, must_cast_ref};
 

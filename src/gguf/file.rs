@@ -130,10 +130,11 @@ impl File {
 
 #[allow(unsafe_code, reason = "a mapped file may change while it is in use")]
 fn map(file: &std::fs::File) -> std::io::Result<Mmap> {
-    // SAFETY: the map is private and read-only, and does not outlive the `File` that owns it. As
-    // with every mapped file, the user must not shorten or rewrite it meanwhile. If it is
-    // shortened, the program exits when it reads the missing part (see `mapping_fault`). All bit
-    // patterns are valid for the plain numbers that are read from it.
+    // SAFETY: the bytes are borrowed from the `File` that owns the map, and nothing here writes to
+    // the file. No system keeps other programs from it, so `File::open` requires that of its user.
+    // If the file is rewritten, numbers change, which are valid with any bits, and lengths, which
+    // are checked at each use; but names and texts were found to be UTF-8 only once. If it is
+    // shortened, the program exits when it reads the missing part (see `mapping_fault`).
     let map = unsafe { Mmap::map(file) }?;
     pages::prefer_large(&map);
     Ok(map)

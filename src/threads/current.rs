@@ -8,7 +8,7 @@ use super::{
     },
 };
 
-/// The number of bits that count the workers in a phase.
+/// The number of bits that count the workers in a phase. rayon starts at most 2^16 - 1.
 const PRESENT_BITS: u32 = 16;
 const PRESENT: u64 = (1 << PRESENT_BITS) - 1;
 

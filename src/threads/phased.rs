@@ -28,7 +28,9 @@ pub struct Phased<T> {
 }
 
 // SAFETY: `register_use` allows a phase either to read elements or to lend out disjoint parts of
-// them, and phases are ordered. Elements move between threads, hence `T: Send`.
+// them. A worker enters a phase after all have left the one before, and sees what they wrote
+// (`Current`). Threads that write elements take turns (`T: Send`), and several read them at once
+// (`T: Sync`).
 unsafe impl<T: Send + Sync> Sync for Phased<T> {}
 
 /// The ways to use a buffer in a phase.
@@ -84,8 +86,8 @@ impl<T: Zeroable + Copy> Phased<T> {
     pub fn read<'p>(&'p self, phase: &'p Phase<'_>) -> &'p [T] {
         self.register_use(phase, Access::Read, 0);
         let start = self.elements.as_ptr().cast();
-        // SAFETY: `register_use` ensures that this phase only reads. The borrow ends before the
-        // phase does.
+        // SAFETY: `register_use` ensures that this phase only reads. The result borrows `phase`,
+        // so this worker is in the phase as long as it lives, and no later phase starts.
         unsafe { std::slice::from_raw_parts(start, self.elements.len()) }
     }
 
@@ -96,9 +98,9 @@ impl<T: Zeroable + Copy> Phased<T> {
         let range = claim.tasks.start.saturating_mul(unit).min(len)
             ..claim.tasks.end.saturating_mul(unit).min(len);
         let start = UnsafeCell::raw_get(self.elements[range.clone()].as_ptr());
-        // SAFETY: no other claim of this phase has these tasks, and the result borrows this claim.
-        // `register_use` ensures that all claims of the phase use the same unit. The product
-        // saturates, so different tasks never have the same elements.
+        // SAFETY: no other claim of this phase has these tasks, and the result borrows this claim,
+        // which borrows the phase. `register_use` ensures that all claims of the phase use the same
+        // unit. The products saturate, so different tasks never have the same elements.
         unsafe { std::slice::from_raw_parts_mut(start, range.len()) }
     }
 
@@ -145,7 +147,8 @@ impl<T> Columns<'_, T> {
         let cells = &self.elements[at..at + self.width][self.range.clone()];
         let start = UnsafeCell::raw_get(cells.as_ptr());
         // SAFETY: these columns belong to the tasks of one claim, which is borrowed as long as
-        // `self` lives. Only one row is lent at a time.
+        // `self` lives. `columns` limits them to the width, so they are within `row`, and columns
+        // of other claims are apart in every row. The result borrows `self`: one row at a time.
         unsafe { std::slice::from_raw_parts_mut(start, cells.len()) }
     }
 
