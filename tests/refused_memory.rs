@@ -21,7 +21,7 @@ use std::{
     },
 };
 
-use nix::libc::{self, MAP_FAILED, c_int, c_void, off64_t};
+use nix::libc::{self, MAP_FAILED, c_int, c_long, c_void, off64_t};
 use rope_cpu::{
     Token,
     batch::Request,
@@ -89,6 +89,8 @@ extern "C" fn mmap64(
         nix::errno::Errno::ENOMEM.set();
         return MAP_FAILED;
     }
+    // The system reads all 64 bits of each.
+    let [protection, flags, file] = [protection, flags, file].map(c_long::from);
     // SAFETY: the caller's arguments, for the call that they are meant for.
     let mapped =
         unsafe { libc::syscall(libc::SYS_mmap, address, len, protection, flags, file, offset) };
