@@ -66,7 +66,8 @@ fuzz_target!(|input: Input| {
         let regime = if input.many { Regime::Many } else { Regime::Few };
         let activations = Activations { regime, tokens, floats: &floats, spans: &spans };
         let mut out = Products { rows, bits: vec![1; tokens * rows] };
-        multiply(*cpu, &matrix, 0..rows, activations, &mut Scratch::new(COLUMNS, tokens), &mut out);
+        let mut scratch = Scratch::new(COLUMNS, tokens).expect("memory");
+        multiply(*cpu, &matrix, 0..rows, activations, &mut scratch, &mut out);
         let expected = first.get_or_insert_with(|| out.bits.clone());
         assert_eq!(*expected, out.bits, "{} {rows} rows, {tokens} tokens", dtype.name());
     }
