@@ -83,7 +83,7 @@ impl<T> Deref for Cells<T> {
 mod tests {
     use super::*;
 
-    /// As `u64`, these take 2^64 bytes, which wraps around to 0.
+    /// The bytes of so many `u64` are 2^64: too many for a number.
     const TOO_MANY: usize = 1 << 61;
 
     #[test]
