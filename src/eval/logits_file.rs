@@ -101,10 +101,12 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// A reader of a file of log-probabilities, which is untrusted.
+/// A reader of a file of log-probabilities, which is untrusted. Its memory follows the bytes that were
+/// read, not the numbers of the header.
 pub struct Reader<R> {
     input: R,
     window: usize,
+    vocabulary: usize,
     tokens: Vec<Token>,
     /// The number of rows read.
     read: usize,
@@ -149,17 +151,15 @@ impl<R: Read> Reader<R> {
             Ordering::Less => return Err(Error::TooLong { declared, found: length }),
             Ordering::Equal => {}
         }
-        // The length has been checked, so this is at most the size of the file.
-        let mut bytes = vec![0; 4 * window * windows];
-        input.read_exact(&mut bytes)?;
+        let mut bytes = Vec::new();
+        read_to(&mut input, (4 * window as u64).saturating_mul(windows as u64), &mut bytes)?;
         let tokens: Vec<Token> = bytes.chunks_exact(4).map(u32_of).collect();
         let outside = tokens.iter().position(|&token| token as usize >= vocabulary);
         if let Some(at) = outside {
             return Err(Error::Token { at, token: tokens[at], vocabulary });
         }
-        let row = vec![0; row_bytes(vocabulary)];
-        let log_probabilities = vec![0.0; vocabulary];
-        Ok(Reader { input, window, tokens, read: 0, row, log_probabilities })
+        let (row, log_probabilities) = (Vec::new(), Vec::new());
+        Ok(Reader { input, window, vocabulary, tokens, read: 0, row, log_probabilities })
     }
 
     /// Returns the number of tokens of a window.
@@ -169,7 +169,7 @@ impl<R: Read> Reader<R> {
 
     /// Returns the number of tokens of the vocabulary.
     pub fn vocabulary(&self) -> usize {
-        self.log_probabilities.len()
+        self.vocabulary
     }
 
     /// Returns the tokens of the text, which are whole windows.
@@ -183,7 +183,10 @@ impl<R: Read> Reader<R> {
     ///
     /// Returns an error if there is no further row, or its values are not log-probabilities.
     pub fn row(&mut self) -> Result<&[f32], Error> {
-        self.input.read_exact(&mut self.row)?;
+        read_to(&mut self.input, row_bytes(self.vocabulary) as u64, &mut self.row)?;
+        self.log_probabilities.clear();
+        let room = self.log_probabilities.try_reserve(self.vocabulary);
+        room.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         self.read += 1;
         let (head, steps) = self.row.split_at(8);
         let [step, least] = [&head[..4], &head[4..]].map(|bytes| f32::from_bits(u32_of(bytes)));
@@ -192,10 +195,19 @@ impl<R: Read> Reader<R> {
         if !(step >= 0.0 && least.is_finite() && largest <= 1.0) {
             return Err(Error::Row { row: self.read });
         }
-        for (log, steps) in self.log_probabilities.iter_mut().zip(steps.chunks_exact(2)) {
-            *log = step * f32::from(u16::from_le_bytes([steps[0], steps[1]])) + least;
-        }
+        let steps = steps.as_chunks().0.iter().map(|steps| f32::from(u16::from_le_bytes(*steps)));
+        let all = steps.map(|steps| step * steps + least).take(self.vocabulary);
+        self.log_probabilities.extend(all);
         Ok(&self.log_probabilities)
+    }
+}
+
+/// Replaces the contents of a buffer by the next `length` bytes. The buffer grows as they come.
+fn read_to(input: impl Read, length: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
+    buffer.clear();
+    match input.take(length).read_to_end(buffer)? as u64 == length {
+        true => Ok(()),
+        false => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
 
@@ -289,6 +301,11 @@ mod tests {
             bytes[at..at + 4].copy_from_slice(&i32::MAX.to_le_bytes());
         }
         assert!(matches!(read(&bytes), Err(Error::TooShort { declared: u64::MAX, .. })));
+        // Even if the file claims to have all of it.
+        let claimed = Reader::new(&bytes[..], u64::MAX).map(drop);
+        assert!(
+            matches!(claimed, Err(Error::Read(error)) if error.kind() == io::ErrorKind::UnexpectedEof)
+        );
     }
 
     #[test]
