@@ -26,8 +26,9 @@ def check(arguments):
             rounds = [[rate(found.result()) for found in answers(models, seed)] for seed in range(3)]
             return [statistics.median(of) for of in zip(*rounds)]
 
-        for warm_up in (lambda: rates(CHATS), lambda: embed(server.base)):
-            warm_up()
+        # The first requests open the models.
+        rates(CHATS)
+        embed(server.base)
         alone = [rates([model])[0] for model in CHATS]
         both = rates(CHATS)
         embeddings_alone = [embed(server.base) for _ in range(20)]
