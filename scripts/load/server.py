@@ -41,7 +41,7 @@ def llama_server(slots, context, *options):
 
 
 class Server:
-    """A running server, ready for requests. Without a model, it opens those that requests name."""
+    """A running server, ready for requests. Without `model`, it opens a model when a request names it."""
 
     def __init__(self, command, port=None, model=MODEL):
         self.port = port or free_port()

@@ -1,4 +1,4 @@
-"""Two models that answer at a time, and an embedding beside an answer."""
+"""Measures two models that answer at once, and embeddings during an answer."""
 import concurrent.futures
 import statistics
 import time

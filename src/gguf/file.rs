@@ -131,7 +131,7 @@ impl File {
 #[allow(unsafe_code, reason = "a mapped file may change while it is in use")]
 fn map(file: &std::fs::File) -> std::io::Result<Mmap> {
     // SAFETY: the bytes are borrowed from the `File` that owns the map, and nothing here writes to
-    // the file. No system keeps other programs from it, so `File::open` requires that of its user.
+    // the file. Other programs can, so `File::open` requires that nobody rewrites it.
     // If the file is rewritten, numbers change, which are valid with any bits, and lengths, which
     // are checked at each use; but names and texts were found to be UTF-8 only once. If it is
     // shortened, the program exits when it reads the missing part (see `mapping_fault`).
