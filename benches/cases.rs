@@ -115,7 +115,7 @@ pub fn attention(dtype: CacheType, case: Attention) -> impl FnMut(Cpu) {
         scratch.prepare(cpu, queries, dtype, reading);
         let (visible, scratch, partials) = (&visible[..], &mut scratch, &mut partials[..]);
         if eight_bits {
-            attend_in_eight_bits(cpu, visible, rows, rotation, rows, scratch, partials);
+            attend_in_eight_bits(cpu, visible, rows, rotation, 0, rows, scratch, partials);
         } else {
             attend(cpu, visible, rows, rotation, rows, &[], scratch, partials);
         }

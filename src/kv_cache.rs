@@ -12,10 +12,13 @@
 //! With sparse attention, pages also have summaries of their keys. Summaries are not saved or
 //! moved, but computed again.
 //!
+//! A table may have gaps: positions of tokens that were left out of a prompt, which have no keys.
+//!
 //! Recurrent layers have states instead of pages. A sequence can rewind to any length that its
 //! pages still hold. With recurrent layers, it can rewind only to lengths with a snapshot of the
 //! state.
 
+mod gaps;
 mod page;
 mod pool;
 mod saved;
@@ -27,6 +30,7 @@ pub use rope_cpu_kernels::cache::CacheType;
 
 pub use self::pool::{Full, Pool};
 pub(crate) use self::{
+    gaps::Gaps,
     page::{SUMMARIES, Shape, TASK_POSITIONS, TASKS},
     pool::LayerPages,
     states::{Points, removable_max, states_max},

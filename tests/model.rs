@@ -17,6 +17,7 @@ mod features;
 mod importance;
 mod latent;
 mod meaning;
+mod omit;
 mod operations;
 mod place;
 mod position;

@@ -199,7 +199,7 @@ pub fn attend(
     partials: &mut [f32],
 ) {
     if scratch.queries.regime == Regime::Many {
-        return attend_many(cpu, visible, keys, rotation, values, false, scratch, partials);
+        return attend_many(cpu, visible, keys, rotation, values, None, scratch, partials);
     }
     let Scratch { queries, scores, rows, .. } = scratch;
     queries.check(visible, keys.dtype, Reading::of(rotation));
@@ -215,21 +215,24 @@ pub fn attend(
 
 /// Adds a page to the partials like [`attend`], but computes products in 8 bits, except with keys
 /// or values in single precision. The queries must have been stored for this
-/// ([`Queries::eight_bits`]).
+/// ([`Queries::eight_bits`]). Keys are rounded relative to the one at position `anchor` of the page:
+/// 0, unless it has no key there.
+#[expect(clippy::too_many_arguments, reason = "a page, its queries, and its anchor")]
 pub fn attend_in_eight_bits(
     cpu: Cpu,
     visible: &[Range<usize>],
     keys: CacheRows<'_>,
     rotation: Option<Rotation<'_>>,
+    anchor: usize,
     values: CacheRows<'_>,
     scratch: &mut Scratch,
     partials: &mut [f32],
 ) {
     assert!(scratch.queries.eight_bits);
-    attend_many(cpu, visible, keys, rotation, values, true, scratch, partials);
+    attend_many(cpu, visible, keys, rotation, values, Some(anchor), scratch, partials);
 }
 
-/// Adds a page to the partials of many queries.
+/// Adds a page to the partials of many queries, in 8 bits if there is an `anchor`.
 #[expect(clippy::too_many_arguments, reason = "a page, its queries, and the precision")]
 fn attend_many(
     cpu: Cpu,
@@ -237,7 +240,7 @@ fn attend_many(
     keys: CacheRows<'_>,
     rotation: Option<Rotation<'_>>,
     values: CacheRows<'_>,
-    eight_bits: bool,
+    anchor: Option<usize>,
     scratch: &mut Scratch,
     partials: &mut [f32],
 ) {
@@ -245,10 +248,10 @@ fn attend_many(
         scratch;
     queries.check(visible, keys.dtype, Reading::of(rotation));
     let Some(page) = &Page::new(queries, 0, visible) else { return };
-    let rounds = |rows: CacheRows<'_>| eight_bits && rows.dtype != CacheType::F32;
-    if rounds(keys) {
+    let rounds = |rows: CacheRows<'_>| anchor.is_some() && rows.dtype != CacheType::F32;
+    if let Some(anchor) = anchor.filter(|_| rounds(keys)) {
         let (keys, dtype, rounded) = (keys.bytes, keys.dtype, &mut *rounded_keys);
-        let rounding = eight_bits::RoundKeys { page, keys, rotation, rows, panel, rounded };
+        let rounding = eight_bits::RoundKeys { page, keys, rotation, anchor, rows, panel, rounded };
         cache::run(cpu, dtype, rounding);
     }
     if rounds(values) {

@@ -85,11 +85,13 @@ pub fn reuse(engine: &Engine, sequence: &mut Sequence, tokens: &[Token], scales:
     engine.reuse(sequence, shared, tokens.len())
 }
 
-/// Returns the length of the common prefix of a text and a sequence with these adapter scales. The
-/// last token does not count, since it is always computed for its logits.
+/// Returns the length of the common prefix of a text and a sequence with these adapter scales, up to
+/// the first token that was left out. The last token does not count, since it is always computed for
+/// its logits.
 pub fn shared(sequence: &Sequence, tokens: &[Token], scales: &[f32]) -> usize {
+    let most = sequence.first_omitted().unwrap_or(usize::MAX).min(tokens.len() - 1);
     match sequence.adapter_scales() == scales {
-        true => common_prefix(sequence.tokens(), tokens).min(tokens.len() - 1),
+        true => common_prefix(sequence.tokens(), tokens).min(most),
         false => 0,
     }
 }

@@ -6,6 +6,7 @@ use rope_cpu_kernels::attention::BLOCK;
 
 use super::{
     PAGE,
+    gaps::Gaps,
     page::Page,
     pool::{Full, Pool, PooledPage, Store},
     states::{Points, States, snapshots_max},
@@ -32,13 +33,16 @@ pub struct PageTable {
     kept: usize,
     /// The number of positions at the start, in whole blocks, with summaries of their keys.
     summarized: usize,
+    /// The positions without keys.
+    gaps: Gaps,
 }
 
 impl PageTable {
     /// Creates an empty table.
     pub fn new(pool: &Pool) -> Self {
         let stores = pool.stores().iter().map(|_| Vec::new()).collect();
-        PageTable { pool: pool.clone(), stores, states: States::default(), kept: 0, summarized: 0 }
+        let (pool, states, gaps) = (pool.clone(), States::default(), Gaps::NONE);
+        PageTable { pool, stores, states, kept: 0, summarized: 0, gaps }
     }
 
     /// Returns whether the pages come from this pool.
@@ -140,7 +144,9 @@ impl PageTable {
         self.nearest(len, self.states.lens(), |len| {
             let mut stores = self.stores.iter().zip(self.pool.stores());
             stores.all(|(pages, store)| {
-                store.needed_pages(len).all(|i| pages.get(i).is_some_and(Option::is_some))
+                let has_page = |i: usize| pages.get(i).is_some_and(Option::is_some);
+                let has_no_keys = |i| self.gaps.run(i * PAGE..(i + 1) * PAGE).is_empty();
+                store.needed_pages(len).all(|i| has_page(i) || has_no_keys(i))
             })
         })
     }
@@ -166,6 +172,24 @@ impl PageTable {
         }
         self.states.truncate(len);
         self.summarized = self.summarized.min(len / BLOCK * BLOCK);
+        self.gaps.truncate(len);
+    }
+
+    /// Removes all positions to compute them again, except for those without keys, which stay so.
+    pub fn clear(&mut self) {
+        let gaps = std::mem::take(&mut self.gaps);
+        self.truncate(0);
+        self.gaps = gaps;
+    }
+
+    /// Returns the positions without keys.
+    pub fn gaps(&self) -> &Gaps {
+        &self.gaps
+    }
+
+    /// Sets the positions without keys.
+    pub fn set_gaps(&mut self, gaps: Gaps) {
+        self.gaps = gaps;
     }
 
     /// Returns the number of positions at the start with summaries of their keys.

@@ -3,6 +3,7 @@
 
 mod assist;
 mod draft;
+mod omit;
 mod output;
 mod place;
 mod predict;

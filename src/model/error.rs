@@ -159,6 +159,18 @@ pub enum Error {
          whole context"
     )]
     PlacedLayers { architecture: &'static str },
+    #[error(
+        "no token can be left out of a text in a {architecture} model: its layers keep a state of all tokens, \
+         or it is an encoder"
+    )]
+    OmittedLayers { architecture: &'static str },
+    #[error("no token can be left out of a text: {reason}")]
+    Omitted { reason: &'static str },
+    #[error(
+        "tokens {start} to {end} cannot be left out: a range must have tokens, start at {from} or later, and \
+         end within the context of {context}"
+    )]
+    OmittedRange { start: usize, end: usize, from: usize, context: usize },
     #[error(transparent)]
     Memory(#[from] Refused),
     #[error("cannot start the worker threads: {0}")]

@@ -279,7 +279,10 @@ impl Heads<'_> {
         });
         let keys = match chosen {
             Some(blocks) => Runs::Blocks(blocks, end),
-            None => Runs::All(self.visibility().start(first.position)..end),
+            None => {
+                let gaps = self.pass.tables[first.sequence].gaps();
+                Runs::All(self.visibility().start(first.position)..end, gaps)
+            }
         };
         let mut parts = schedule.parts(part, &keys);
         let Some(first_part) = parts.next() else { return };
@@ -346,7 +349,8 @@ impl Heads<'_> {
     ) {
         let raw = self.keys_are_raw();
         let QueryTile { rows, kv_heads, heads, .. } = tile;
-        let page = |start| self.pass.tables[rows[0].sequence].page(self.attention.source(), start);
+        let table = self.pass.tables[rows[0].sequence];
+        let page = |start| table.page(self.attention.source(), start);
         let mut runs = runs.peekable();
         while let Some(run) = runs.next() {
             let start = run.start / PAGE * PAGE;
@@ -381,7 +385,10 @@ impl Heads<'_> {
                 let WorkerBuffers { visible, attention, bias, .. } = buffers;
                 let (cpu, rotation) = (self.cpu(), self.rotation(tile, region, start, bias));
                 if eight_bits {
-                    attend_in_eight_bits(cpu, visible, keys, rotation, values, attention, partials);
+                    let anchor = table.gaps().run(start..run.end).start - start;
+                    attend_in_eight_bits(
+                        cpu, visible, keys, rotation, anchor, values, attention, partials,
+                    );
                 } else {
                     attend(cpu, visible, keys, rotation, values, next_keys, attention, partials);
                 }

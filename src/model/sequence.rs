@@ -247,9 +247,35 @@ impl Sequence {
         self.placed.unwrap_or(self.computed)
     }
 
-    /// Returns the number of first tokens without an evicted one.
+    /// Returns the number of first tokens without an evicted or omitted one.
     pub(super) fn uninterrupted_prefix(&self) -> usize {
-        if self.evicted > 0 { self.kept } else { self.computed }
+        match self.evicted > 0 {
+            true => self.kept,
+            false => self.first_omitted().unwrap_or(self.computed).min(self.computed),
+        }
+    }
+
+    /// Returns the index of the first token that was left out: see
+    /// [`Engine::omit`](super::Engine::omit). `None` if there is none.
+    ///
+    /// Only the tokens before it are the prefix of another text.
+    pub fn first_omitted(&self) -> Option<usize> {
+        self.table.gaps().first()
+    }
+
+    /// Returns the number of tokens that were left out.
+    pub fn omitted(&self) -> usize {
+        self.positions() - self.table.gaps().count(0..self.positions())
+    }
+
+    /// Takes over the omitted tokens that come next. Returns the rest.
+    pub(super) fn skip_gap<'t>(&mut self, tokens: &'t [Token]) -> &'t [Token] {
+        let start = self.positions();
+        let skipped = self.table.gaps().run(start..start + tokens.len()).start - start;
+        let (omitted, rest) = tokens.split_at(skipped);
+        self.tokens.extend_from_slice(omitted);
+        self.computed += skipped;
+        rest
     }
 
     /// Returns the number of first tokens that stay when the context shifts.

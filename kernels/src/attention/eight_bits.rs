@@ -17,7 +17,7 @@
 //! half a step.
 //!
 //! Results do not depend on other queries, or on keys after the last visible one: each row has its
-//! scale, strips are at fixed positions, and the anchor is the first key of the page.
+//! scale, strips are at fixed positions, and the anchor is the first key of the page that there is.
 
 use std::array::from_fn;
 
@@ -45,6 +45,8 @@ pub(super) struct RoundKeys<'a> {
     pub page: &'a Page<'a>,
     pub keys: &'a [u8],
     pub rotation: Option<Rotation<'a>>,
+    /// The position of the anchor.
+    pub anchor: usize,
     /// Buffer for 16 keys: (keys, dim).
     pub rows: &'a mut [Lanes],
     /// Buffer for a panel: (dim).
@@ -57,7 +59,7 @@ impl CacheKernel for RoundKeys<'_> {
     const FLOATS: bool = false;
     #[inline(always)]
     fn run<I: Isa, C: CacheFormat>(self, isa: I) {
-        let RoundKeys { page, keys, rotation, rows, panel, rounded } = self;
+        let RoundKeys { page, keys, rotation, anchor, rows, panel, rounded } = self;
         let (dim, span) = (page.queries.dim, &page.span);
         let keys: &[C::Unit] = cast_slice(keys);
         let panel = &mut must_cast_slice_mut(panel)[..dim];
@@ -68,7 +70,7 @@ impl CacheKernel for RoundKeys<'_> {
             let keys = &keys[position * units..][..out.len() * LANES / UNIT];
             isa.call(LoadKeys::<C> { dim, position, keys, rotation, out });
         };
-        load(0, rounded.anchor[..dim].as_chunks_mut().0);
+        load(anchor, rounded.anchor[..dim].as_chunks_mut().0);
         for index in span.start / LANES..span.end.div_ceil(LANES) {
             load(index * LANES, &mut rows[..dim]);
             let rows = rows[..dim].as_flattened();

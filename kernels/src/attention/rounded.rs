@@ -10,11 +10,11 @@
 //!   scale = largest magnitude / 127
 //!   quant = round(row / scale)                 four positions in a lane, lanes are values
 //! ```
-//! The anchor is the first key of the page. Neighbouring keys have much in common: above all the
-//! biases of some models, which are larger than the differences between keys. Products with the
-//! anchor are computed in single precision. (SageAttention subtracts the mean, but that is unknown
-//! before the page is full.) `H` is a Hadamard matrix ([`crate::hadamard`]). It changes products
-//! only by a factor.
+//! The anchor is the first key of the page that there is. Neighbouring keys have much in common:
+//! above all the biases of some models, which are larger than the differences between keys. Products
+//! with the anchor are computed in single precision. (SageAttention subtracts the mean, but that is
+//! unknown before the page is full.) `H` is a Hadamard matrix ([`crate::hadamard`]). It changes
+//! products only by a factor.
 
 use std::{collections::TryReserveError, ops::Range};
 

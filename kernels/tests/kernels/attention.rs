@@ -215,7 +215,7 @@ impl Case {
             let values = CacheRows { dtype: self.values, bytes: values };
             let (scratch, partials) = (&mut scratch, &mut partials[if merged { page } else { 0 }]);
             if self.eight_bits {
-                attend_in_eight_bits(cpu, &visible, keys, rotation, values, scratch, partials);
+                attend_in_eight_bits(cpu, &visible, keys, rotation, 0, values, scratch, partials);
             } else {
                 attend(cpu, &visible, keys, rotation, values, &[], scratch, partials);
             }

@@ -58,7 +58,9 @@ impl Engine {
         }
         for part in &self.batch.parts {
             let Feed { sequence, tokens, role, .. } = &mut feeds[part.feed];
-            let count = part.rows.len();
+            // Rows may leave out some tokens.
+            let [first, last] = [part.rows.start, part.rows.end - 1];
+            let count = self.batch.rows[last].position + 1 - self.batch.rows[first].position;
             if part.recomputing {
                 *sequence.recomputed.get_or_insert(0) += count;
             } else {
@@ -96,7 +98,10 @@ impl Engine {
         for (index, feed) in feeds.iter().enumerate() {
             self.check(index, feed, feeds[0].sequence.adapter_scales())?;
         }
-        feeds.iter_mut().for_each(|feed| self.set_frequencies(feed));
+        for feed in feeds {
+            self.set_frequencies(feed);
+            feed.tokens = feed.sequence.skip_gap(feed.tokens);
+        }
         Ok(())
     }
 
@@ -151,7 +156,7 @@ impl Engine {
         let effective_length = plan.effective_length(sequence.length_at(length - 1));
         if sequence.effective_length != effective_length {
             sequence.effective_length = effective_length;
-            sequence.table.truncate(0);
+            sequence.table.clear();
             sequence.computed = 0;
         }
     }
@@ -171,14 +176,17 @@ impl Engine {
     /// Adds the next rows of a role that a feed has to the batch.
     fn gather(&mut self, index: usize, feed: &mut Feed<'_, '_>, role: Role) -> Result<(), Error> {
         let Feed { sequence, tokens, .. } = feed;
+        let gaps = sequence.table.gaps().clone();
+        let keys = |from: usize, tokens: usize| gaps.count(from..from + tokens);
         let recomputing = sequence.to_recompute() > 0;
-        let (next_role, more) = match recomputing {
+        let (next_role, left) = match recomputing {
             true => (Role::Prompt, sequence.to_recompute()),
             false => (feed.role, tokens.len()),
         };
         if role != next_role {
             return Ok(());
         }
+        let more = keys(sequence.positions(), left);
         let plan = self.rope.plan();
         let full = |full| Error::PoolFull { feed: index, full };
         let causal = self.model.config().causal;
@@ -196,22 +204,25 @@ impl Engine {
             }
             count = count.min(self.options.context - sequence.positions());
         }
-        if role == Role::Prompt && !recomputing {
-            count = self.apart(feed.wanted.start.saturating_sub(sequence.tokens.len()), count);
-        }
         let start = sequence.positions();
+        if role == Role::Prompt && !recomputing {
+            let unwanted = feed.wanted.start.saturating_sub(sequence.tokens.len());
+            count = self.apart(keys(start, unwanted.min(tokens.len())), count);
+        }
         if role == Role::Prompt && count < more && self.sparse[role as usize] {
             // Groups of rows that choose keys together are computed together, if the step has room.
             let end = start + count;
             let whole = end - end % self.schedules.prompt_rows(end);
             count = whole.checked_sub(start).filter(|count| *count > 0).unwrap_or(count);
         }
-        let points = sequence.points(&(start..start + count), start + more, role);
-        sequence.table.reserve(&self.team, start, start + count).map_err(full)?;
-        sequence.table.reserve_states(&self.team, start..start + count, &points).map_err(full)?;
+        let positions = gaps.keys(start..start + left).take(count);
+        let end = positions.clone().last().map_or(start, |last| last + 1);
+        let points = sequence.points(&(start..end), start + more, role);
+        sequence.table.reserve(&self.team, start, end).map_err(full)?;
+        sequence.table.reserve_states(&self.team, start..end, &points).map_err(full)?;
         let tokens = if recomputing { &sequence.tokens[sequence.computed..] } else { tokens };
-        let rows = tokens[..count].iter().zip(start..).map(|(&token, position)| Row {
-            token,
+        let rows = positions.map(|position| Row {
+            token: tokens[position - start],
             position,
             sequence: index,
             effective_length: match plan.by_position() {
@@ -249,10 +260,12 @@ impl Engine {
         let tables: Vec<_> = feeds.iter().map(|feed| &feed.sequence.table).collect();
         let scales = feeds.first().map_or(&[][..], |feed| feed.sequence.adapter_scales());
         let wanted = self.batch.parts.iter().filter(|part| !part.recomputing).flat_map(|part| {
-            let tokens = part.first_token..part.first_token + part.rows.len();
-            let wanted = &feeds[part.feed].wanted;
-            let wanted = wanted.start.max(tokens.start)..wanted.end.min(tokens.end);
-            wanted.map(move |token| (part.feed, token, part.rows.start + token - tokens.start))
+            let (rows, wanted) = (&self.batch.rows, &feeds[part.feed].wanted);
+            let token = move |row: usize| {
+                part.first_token + rows[row].position - rows[part.rows.start].position
+            };
+            let all = part.rows.clone().map(move |row| (part.feed, token(row), row));
+            all.filter(move |(_, token, _)| wanted.contains(token))
         });
         let mut wanted: Vec<_> = wanted.collect();
         self.divide(self.sparse)?;
