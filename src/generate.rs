@@ -77,6 +77,8 @@ pub enum End {
 pub struct Timings {
     /// The number of prompt tokens found in the cache.
     pub reused: usize,
+    /// The number of prompt tokens that speculative [`prefill`](speculation::prefill) left out.
+    pub omitted: usize,
     /// The number of prompt tokens processed: not all if the receiver ended it.
     pub read: usize,
     /// The time for prompt processing.
@@ -100,6 +102,7 @@ pub struct Timings {
 impl AddAssign for Timings {
     fn add_assign(&mut self, more: Self) {
         self.reused += more.reused;
+        self.omitted += more.omitted;
         self.read += more.read;
         self.reading += more.reading;
         self.generated += more.generated;

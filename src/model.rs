@@ -30,6 +30,7 @@ mod open;
 mod pair;
 mod pooling;
 mod predictor;
+mod probe;
 mod products;
 mod recurrence;
 mod runs;

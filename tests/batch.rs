@@ -6,6 +6,7 @@ mod harness;
 mod memory;
 mod moves;
 mod order;
+mod prefill;
 mod prefixes;
 mod recurrent;
 mod threads;

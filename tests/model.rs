@@ -28,6 +28,7 @@ mod resaved;
 mod run;
 mod saved;
 mod scheduled;
+mod scores;
 mod self_draft;
 mod session;
 mod shapes;

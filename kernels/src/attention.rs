@@ -232,6 +232,44 @@ pub fn attend_in_eight_bits(
     attend_many(cpu, visible, keys, rotation, values, Some(anchor), scratch, partials);
 }
 
+/// Returns the scores of the prepared queries with the keys of a page, (heads, queries), before a
+/// limit and the softmax. Only the scores of `visible` positions are computed. The queries must have
+/// been prepared for [`Regime::Few`].
+///
+/// ```
+/// use rope_cpu_kernels::{Cpu, Regime, attention::*, cache::{CacheType, store}};
+///
+/// let (cpu, dim, dtype) = (Cpu::best(), 32, CacheType::F32);
+/// let mut bytes = vec![0; PAGE * dtype.row_bytes(dim)];
+/// store(cpu, dtype, &[2.0; 32], &mut bytes[..dtype.row_bytes(dim)]);
+/// let (mut scratch, mut query, regime) = (Scratch::new(1, dim)?, [1.0; 32], Regime::Few);
+/// let queries = &mut query[..];
+/// let queries = Queries {
+///     queries, regime, eight_bits: false, heads: 1, dim, values_from: 0, soft_cap: None,
+/// };
+/// scratch.prepare(cpu, queries, dtype, Reading::Stored);
+/// let keys = CacheRows { dtype, bytes: &bytes };
+/// assert_eq!(scores(cpu, &[0..1], keys, None, &mut scratch)[0][0], 64.0);
+/// # Ok::<(), std::collections::TryReserveError>(())
+/// ```
+pub fn scores<'s>(
+    cpu: Cpu,
+    visible: &[Range<usize>],
+    keys: CacheRows<'_>,
+    rotation: Option<Rotation<'_>>,
+    scratch: &'s mut Scratch,
+) -> &'s [[f32; PAGE]] {
+    let Scratch { queries, scores, rows, .. } = scratch;
+    queries.check(visible, keys.dtype, Reading::of(rotation));
+    assert!(queries.regime == Regime::Few);
+    let scores = cast_slice_mut::<_, f32>(scores).as_chunks_mut().0;
+    if let Some(page) = &Page::new(queries, 0, visible) {
+        let (keys, dtype, next) = (keys.bytes, keys.dtype, &[]);
+        cache::run(cpu, dtype, few::Scores { page, keys, next, rotation, rows, scores });
+    }
+    &scores[..queries.heads * queries.count]
+}
+
 /// Adds a page to the partials of many queries, in 8 bits if there is an `anchor`.
 #[expect(clippy::too_many_arguments, reason = "a page, its queries, and the precision")]
 fn attend_many(

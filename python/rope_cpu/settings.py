@@ -115,6 +115,8 @@ class RunOptions(TypedDict, total=False):
     spec_draft_model: str | os.PathLike[str]
     #: Most drafts in a pass [default: 15]
     spec_draft_n_max: int
+    #: Share of long prompts to compute, such as 0.2; lossy
+    prefill_share: float
     #: K cache of the draft model
     spec_draft_type_k: str
     #: V cache of the draft model

@@ -3,6 +3,7 @@
 //! Before each step it moves waiting requests into idle slots, and drops answers without a
 //! receiver.
 
+mod later;
 mod on_disk;
 mod share;
 mod step;
@@ -23,12 +24,13 @@ use crate::{
     Token,
     constraint::StepBudget,
     generate,
-    generate::speculation::{Costs, Speculation},
+    generate::speculation::{Costs, Speculation, SpeculativePrefill},
     model::{self, Engine, Sequence},
     tokenizer::{Tokenizer, common_prefix},
 };
 use tracing::info;
 
+use self::later::Later;
 use super::{
     Answered, Command, Disk, Error, Reply, Request, Status, Update, Updates,
     moves::Moves,
@@ -80,6 +82,15 @@ pub struct Options {
     /// The engine must pass [`Engine::check_place`]. With moved parts, an answer depends on what
     /// was computed before it.
     pub moved_min: Option<usize>,
+    /// Speculative prefill of long prompts: the draft model of the slot chooses which tokens are
+    /// computed. `None` computes all.
+    ///
+    /// The engine must pass [`Engine::check_omit`]. A sequence with such a prompt is not reused from
+    /// its first omitted token on.
+    pub prefill: Option<SpeculativePrefill>,
+    /// Whether [`Scheduler::run`] computes the tokens that were left out once it has nothing else to do,
+    /// so that later prompts can reuse them.
+    pub prefill_later: bool,
     /// Whether the log may quote prompts.
     pub quotes: bool,
     /// The turns of schedulers that share the processors; `None` for a scheduler with processors to
@@ -96,6 +107,8 @@ impl Options {
             step_max: STEP_MAX,
             disk: None,
             moved_min: None,
+            prefill: None,
+            prefill_later: false,
             quotes: false,
             turns: None,
         }
@@ -119,6 +132,8 @@ pub struct Scheduler<'t> {
     prefixes: Prefixes,
     disk: Option<Disk>,
     moved_min: Option<usize>,
+    prefill: Option<SpeculativePrefill>,
+    later: Option<Later>,
     pace: Pace,
     /// This scheduler among those that share the processors.
     member: Option<Member>,
@@ -147,7 +162,8 @@ impl<'t> Scheduler<'t> {
         options: Options,
         status: Arc<Status>,
     ) -> Self {
-        let Options { mut speculations, step_max, disk, moved_min, quotes, turns } = options;
+        let Options { mut speculations, step_max, disk, moved_min, prefill, .. } = options;
+        let Options { prefill_later, quotes, turns, .. } = options;
         if speculations.is_empty() {
             speculations.push(Speculation::none());
         }
@@ -166,6 +182,8 @@ impl<'t> Scheduler<'t> {
             prefixes: Prefixes::default(),
             disk,
             moved_min,
+            prefill,
+            later: prefill_later.then(Later::default),
             pace,
             member: turns.map(|turns| turns.join()),
             budget: StepBudget::new(step_max),
@@ -198,6 +216,9 @@ impl<'t> Scheduler<'t> {
             drop(place);
             reply.update(Update::Failed(e));
             return;
+        }
+        if !self.is_idle() {
+            self.later.iter_mut().for_each(Later::make_room);
         }
         let scales = request.adapter_scales.clone();
         let scales = scales.unwrap_or_else(|| self.engine.sequence().adapter_scales().into());
@@ -246,7 +267,7 @@ impl<'t> Scheduler<'t> {
     pub fn run(mut self, commands: &Receiver<Command>) {
         let mut open = true;
         while !self.stopped {
-            let idle = self.is_idle();
+            let idle = self.is_idle() && !(open && self.read_later());
             if idle && !open {
                 break;
             }
@@ -495,7 +516,7 @@ impl<'t> Scheduler<'t> {
     fn worth_waiting(&self, job: &Job, reused: usize) -> bool {
         let alike = |slot: &&Slot| {
             let is_own = slot.owner == job.request.owner;
-            is_own && slot.takes_part(&job.scales) && !slot.generating()
+            is_own && slot.takes_part(&job.scales) && !slot.generating() && slot.is_whole()
         };
         let reading = self.slots.iter().filter(alike);
         let longest = reading
@@ -541,7 +562,14 @@ impl<'t> Scheduler<'t> {
         if old_owner != owner || !continues(&self.engine, &sequence, &old) {
             self.prefixes.keep(&self.engine, old_owner, old);
         }
-        let moves = self.moves(&running, sequence.tokens().len());
+        let reused = sequence.tokens().len();
+        if let Some(prefill) = self.prefill {
+            running.speculate(prefill, reused);
+        }
+        let moves = match running.is_whole() {
+            true => self.moves(&running, reused),
+            false => Moves::default(),
+        };
         self.slots[slot].last_use = self.steps;
         self.slots[slot].begin(&self.engine, running, sequence, moves, &self.costs);
     }

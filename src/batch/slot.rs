@@ -1,19 +1,25 @@
 //! A slot: a sequence, and the answer that is computed with it.
 
-use std::{mem, ops::ControlFlow, time::Duration};
+use std::{
+    mem,
+    ops::{ControlFlow, Range},
+    time::Duration,
+};
+
+use tracing::info;
 
 use crate::{
     Token,
     constraint::StepBudget,
     generate::{
         End, Generation, Next,
-        speculation::{Costs, Speculation, Target},
+        speculation::{Costs, Scores, Speculation, SpeculativePrefill, Target},
     },
     model::{self, Engine, Feed, Output, Role, Sequence},
 };
 
 use super::{
-    Error, Generated, Outcome, Reading, Scales, SlotState, Update,
+    Error, Generated, Outcome, Reading, Request, Scales, SlotState, Update,
     moves::Moves,
     request::Job,
     task::{Taker, Task},
@@ -55,15 +61,27 @@ pub struct Running {
     followed: bool,
     /// Whether it was reported that tokens are computed again.
     recomputes: bool,
+    /// The tokens to leave out of the prompt.
+    omitted: Omitted,
     task: Task,
+}
+
+/// The tokens to leave out of a prompt.
+enum Omitted {
+    /// None, or these. They stay the same when a suspended answer is resumed.
+    Ranges(Vec<Range<usize>>),
+    /// The draft model has yet to choose them.
+    Unknown(SpeculativePrefill),
 }
 
 /// A completed answer, before its reply is called.
 #[must_use]
 pub struct Ended {
-    job: Job,
+    pub job: Job,
     /// How it ended.
     pub outcome: Outcome,
+    /// All of its tokens if some were left out of the prompt.
+    pub gapped: Vec<Token>,
 }
 
 impl Ended {
@@ -110,13 +128,52 @@ impl Slot {
         (self.sequence, self.moves) = (sequence, moves);
         self.owner = running.job().request.owner;
         self.passed_over = false;
+        if let Err(error) = running.omit(engine, &mut self.sequence) {
+            running.fail(error.into());
+            return;
+        }
         self.running = Some(running);
         self.report_reading();
     }
 
     /// Takes the answer out of the slot. It can be resumed later.
     pub fn suspend(&mut self) -> Option<Running> {
+        self.drop_gaps();
         self.running.take()
+    }
+
+    /// Removes the tokens after the first one that was left out: no other text can continue them.
+    fn drop_gaps(&mut self) {
+        if let Some(len) = self.sequence.first_omitted() {
+            self.sequence.truncate(len);
+        }
+    }
+
+    /// Returns whether the slot computes all tokens of its prompt.
+    pub fn is_whole(&self) -> bool {
+        self.running.as_ref().is_none_or(Running::is_whole)
+    }
+
+    /// Lets the draft model process more of the prompt, for a short time, if it chooses the tokens to
+    /// compute. Until it has, the prompt waits.
+    ///
+    /// # Errors
+    /// If the draft model fails, or the engine cannot leave out tokens.
+    pub fn choose(&mut self, engine: &Engine) -> Result<(), Error> {
+        let Slot { sequence, speculation, running, .. } = self;
+        let Some(running) = running else { return Ok(()) };
+        let Omitted::Unknown(prefill) = running.omitted else { return Ok(()) };
+        let scores = speculation.score(running.generation.prompt(), &mut short());
+        let ranges = match scores.map_err(Error::Draft)? {
+            Scores::Incomplete => return Ok(()),
+            Scores::None => {
+                info!(target: "prompt", "the draft model has no room for a prompt, which is computed whole");
+                Vec::new()
+            }
+            Scores::Of(scores) => prefill.omitted(&scores, sequence.tokens().len()),
+        };
+        running.omitted = Omitted::Ranges(ranges);
+        Ok(running.omit(engine, sequence)?)
     }
 
     /// Returns the state to publish.
@@ -212,6 +269,7 @@ impl Slot {
     pub fn fail(&mut self, error: Error) {
         if let Some(running) = self.running.take() {
             running.fail(error);
+            self.drop_gaps();
         }
     }
 
@@ -227,12 +285,13 @@ impl Slot {
         else {
             return Ok(());
         };
-        let mut steps = 0;
+        let (mut stop, mut followed) = (short(), true);
         speculation.begin(running.tokens(), &mut || {
-            steps += 1;
-            if steps < FOLLOWING_STEPS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            let flow = stop();
+            followed = flow.is_continue();
+            flow
         })?;
-        running.followed = steps < FOLLOWING_STEPS;
+        running.followed = followed;
         Ok(())
     }
 
@@ -276,7 +335,10 @@ impl Slot {
     /// Returns the tokens to compute next, with the receiver of their logits.
     pub fn feed(&mut self) -> Option<(Feed<'_, '_>, Taker<'_>)> {
         let Slot { sequence, speculation, moves, running, .. } = self;
-        let Running { generation, task, .. } = running.as_mut()?;
+        let Running { generation, task, omitted, .. } = running.as_mut()?;
+        if let Omitted::Unknown(_) = omitted {
+            return None;
+        }
         let computed = sequence.tokens().len();
         let (Next { tokens, role, wanted }, prompt, writing) = generation.next(computed);
         let tokens = &tokens[..tokens.len().min(moves.next() - computed)];
@@ -319,7 +381,8 @@ impl Slot {
         let text = generation.end(&end);
         let mut timings = *generation.timings();
         if end == End::Caller && timings.read == 0 {
-            timings.read = self.sequence.tokens().len().saturating_sub(timings.reused);
+            let computed = self.sequence.tokens().len() - self.sequence.omitted();
+            timings.read = computed.saturating_sub(timings.reused);
             timings.reading = generation.started().elapsed();
         }
         if !text.is_empty() {
@@ -339,7 +402,10 @@ impl Slot {
             recomputed: self.sequence.take_recomputed().unwrap_or(0),
             drawn: task.drawn(),
         };
-        Some(Ended { job: task.job, outcome })
+        let omits = self.sequence.first_omitted().is_some();
+        let gapped = if omits { self.sequence.tokens().to_vec() } else { Vec::new() };
+        self.drop_gaps();
+        Some(Ended { job: task.job, outcome, gapped })
     }
 
     /// Reports once that tokens are computed again.
@@ -368,6 +434,15 @@ impl Slot {
     }
 }
 
+/// Returns what stops the draft source after a short time.
+fn short() -> impl FnMut() -> ControlFlow<()> {
+    let mut steps = 0;
+    move || {
+        steps += 1;
+        if steps < FOLLOWING_STEPS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+}
+
 impl Running {
     /// Prepares an answer; all constraints share `budget`. If the sampler's settings are invalid,
     /// reports an error and returns `None`.
@@ -377,7 +452,41 @@ impl Running {
         limits.constraint = limits.constraint.map(|one| one.with_budget(budget.clone()));
         let task = Task::new(job, &prompt)?;
         let generation = Generation::new(prompt, limits);
-        Some(Running { generation, followed: false, recomputes: false, task })
+        let omitted = Omitted::Ranges(Vec::new());
+        Some(Running { generation, followed: false, recomputes: false, omitted, task })
+    }
+
+    /// Lets the draft model choose the tokens of the prompt to compute, if it is long enough after the
+    /// first `cached` tokens, and no output of its tokens is wanted.
+    pub fn speculate(&mut self, prefill: SpeculativePrefill, cached: usize) {
+        let Request { pooling, limits, .. } = &self.job().request;
+        // Without an answer, the prompt is for later ones.
+        let wants_all =
+            self.task.wants_prompt() || pooling.is_some() || limits.tokens_max == Some(0);
+        let begun = self.has_begun() || !self.is_whole();
+        if !wants_all && !begun && prefill.applies(self.generation.prompt().len(), cached) {
+            self.omitted = Omitted::Unknown(prefill);
+        }
+    }
+
+    /// Returns whether all tokens of the prompt are computed.
+    pub fn is_whole(&self) -> bool {
+        matches!(&self.omitted, Omitted::Ranges(ranges) if ranges.is_empty())
+    }
+
+    /// Leaves the chosen tokens out of a sequence, except for those that it has already.
+    fn omit(&mut self, engine: &Engine, sequence: &mut Sequence) -> Result<(), model::Error> {
+        let Omitted::Ranges(ranges) = &self.omitted else { return Ok(()) };
+        if ranges.is_empty() {
+            return Ok(());
+        }
+        let len = sequence.tokens().len();
+        let left = ranges.iter().map(|range| range.start.max(len)..range.end);
+        let left: Vec<_> = left.filter(|range| !range.is_empty()).collect();
+        if !self.generation.has_begun() {
+            self.generation.omit(left.iter().map(Range::len).sum());
+        }
+        engine.omit(sequence, &left)
     }
 
     /// Ends the answer outside of slots.
@@ -418,8 +527,9 @@ impl Running {
         self.task.job.reply.is_closed()
     }
 
-    /// Returns whether the answer can use drafts.
+    /// Returns whether the draft source may follow the tokens, since the answer can use drafts.
     fn wants_drafts(&self) -> bool {
-        self.task.pooler.is_none() && self.job().request.drafts_max != Some(0)
+        let chosen = matches!(self.omitted, Omitted::Ranges(_));
+        chosen && self.task.pooler.is_none() && self.job().request.drafts_max != Some(0)
     }
 }

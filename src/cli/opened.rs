@@ -227,6 +227,7 @@ impl Ready {
                 (shared.folder(folder, &model), args.requests.cache_disk_limit << 20)
             }),
             moved_min: Some(args.requests.cache_reuse).filter(|tokens| *tokens > 0),
+            prefill_later: args.requests.prefill_later,
             quotes: args.log.log_prompts,
             turns: Some(shared.turns.clone()),
         };

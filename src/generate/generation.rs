@@ -133,6 +133,11 @@ impl Generation {
         self.writing.timings.reused = tokens;
     }
 
+    /// Records the number of prompt tokens that are left out.
+    pub fn omit(&mut self, tokens: usize) {
+        self.writing.timings.omitted = tokens;
+    }
+
     /// Returns when the answer was started.
     pub fn started(&self) -> Instant {
         self.writing.started
@@ -243,7 +248,7 @@ impl Writing {
         if first {
             let now = Instant::now();
             self.generating_since = Some(now);
-            self.timings.read = self.prompt - self.timings.reused;
+            self.timings.read = self.prompt - self.timings.reused - self.timings.omitted;
             self.timings.reading = now - self.started;
         }
         first

@@ -27,6 +27,7 @@ mod costs;
 mod draft_model;
 mod lookup;
 mod predictor;
+pub mod prefill;
 mod self_draft;
 
 use std::{
@@ -41,6 +42,7 @@ pub use self::{
     draft_model::{DraftModel, Error as DraftModelError},
     lookup::Lookup,
     predictor::Predictor,
+    prefill::{Scores, SpeculativePrefill},
     self_draft::SelfDraft,
 };
 use crate::{
@@ -119,6 +121,19 @@ pub trait Drafter: Send {
         _progress: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<(), model::Error> {
         Ok(())
+    }
+
+    /// Processes a prompt like [`begin`](Self::begin), and scores its tokens for speculative
+    /// [`prefill`]. Only draft models do.
+    ///
+    /// # Errors
+    /// If the pass of a draft model fails.
+    fn score(
+        &mut self,
+        _prompt: &[Token],
+        _progress: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<Scores, model::Error> {
+        Ok(Scores::None)
     }
 
     /// Updates the drafter to `text`: the prompt and the answer so far. The text may differ from
@@ -231,6 +246,25 @@ impl Speculation {
         }
         self.text.extend_from_slice(prompt);
         self.sources.iter_mut().try_for_each(|source| source.drafter.begin(prompt, progress))
+    }
+
+    /// Scores the tokens of a prompt with the first source that can. If `progress` breaks, they are
+    /// [`Scores::Incomplete`].
+    ///
+    /// # Errors
+    /// If the pass of a draft model fails.
+    pub fn score(
+        &mut self,
+        prompt: &[Token],
+        progress: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<Scores, model::Error> {
+        for source in &mut self.sources {
+            match source.drafter.score(prompt, progress)? {
+                Scores::None => {}
+                scores => return Ok(scores),
+            }
+        }
+        Ok(Scores::None)
     }
 
     /// Returns at most `room` drafts for the next pass. `rows` is the number of rows in the pass

@@ -23,6 +23,7 @@ use super::{
     inputs::{InputSums, Sums},
     memory,
     observer::{Observed, Observer},
+    probe::Probe,
     sparse::{SparseAttention, serves},
     state::{LOGIT_ROWS, State},
 };
@@ -179,6 +180,8 @@ pub struct Engine {
     on_disk: Option<OnDisk>,
     /// Captures queries and keys of some layers.
     observer: Option<Observer>,
+    /// Measures the attention of some tokens.
+    probe: Option<Probe>,
     /// Sums up the inputs of all matrices.
     inputs: Option<InputSums>,
     assistance: Option<Assistance>,
@@ -277,6 +280,7 @@ impl Engine {
             sparse: [false; 2],
             on_disk,
             observer: None,
+            probe: None,
             inputs: None,
             assistance,
         };
@@ -376,6 +380,21 @@ impl Engine {
     /// Ends [`Engine::observe`] and returns the captured queries and keys, if any.
     pub(crate) fn take_observed(&mut self) -> Observed {
         self.observer.take().map(Observer::into_observed).unwrap_or_default()
+    }
+
+    /// Measures the attention of `tokens` tokens, from position `length - 1` of the first feed on, to
+    /// its first `length` positions in the following steps.
+    ///
+    /// # Errors
+    /// If the system has no memory left.
+    pub(crate) fn probe(&mut self, length: usize, tokens: usize) -> Result<(), Error> {
+        self.probe = Some(Probe::new(self.model.config(), length, tokens)?);
+        Ok(())
+    }
+
+    /// Ends [`Engine::probe`] and returns the measured attention, if any.
+    pub(crate) fn take_probe(&mut self) -> Option<Probe> {
+        self.probe.take()
     }
 
     /// Sums up the squares of the inputs of all matrices in the following steps.

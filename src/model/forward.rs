@@ -36,6 +36,7 @@ use super::{
     finite::{Place, are_finite},
     inputs::InputSums,
     observer::Observer,
+    probe::Probe,
     products::Scaled,
     state::{Activations, State, WorkerBuffers},
     weights::{Branch, Linear, Mixer, NormWeights, Predictor, Weights},
@@ -68,6 +69,8 @@ pub struct Forward<'a> {
     pub on_disk: Option<&'a OnDisk>,
     /// Captures queries and keys of some layers.
     pub observer: Option<&'a Observer>,
+    /// Measures the attention of some tokens.
+    pub probe: Option<&'a Probe>,
     /// Sums up the inputs of all matrices.
     pub inputs: Option<&'a InputSums>,
 }

@@ -2,10 +2,12 @@
 
 mod choice;
 mod observe;
+mod probe;
 
 use std::{mem, ops::Range};
 
 use rope_cpu_kernels::{
+    Regime,
     attention::{self, Queries, Reading, attend, attend_in_eight_bits, clear, merge, partial_len},
     hadamard::mix_rows,
     isa::Cpu,
@@ -379,7 +381,7 @@ impl Heads<'_> {
                     continue;
                 }
                 if raw || *prepared != Some(region) {
-                    self.prepare(tile, region, raw.then_some(start), buffers);
+                    self.prepare(tile, region, raw.then_some(start), None, buffers);
                     *prepared = Some(region);
                 }
                 let WorkerBuffers { visible, attention, bias, .. } = buffers;
@@ -482,12 +484,14 @@ impl Heads<'_> {
         }
     }
 
-    /// Rotates queries as [`Heads::rotate_queries`] does, and passes them to the kernel.
+    /// Rotates queries as [`Heads::rotate_queries`] does, and passes them to the kernel, by default in
+    /// the regime of the schedule.
     fn prepare(
         &self,
         tile: &QueryTile<'_>,
         region: Region,
         start: Option<usize>,
+        regime: Option<Regime>,
         buffers: &mut WorkerBuffers,
     ) {
         self.rotate_queries(tile, region, start, buffers);
@@ -501,7 +505,7 @@ impl Heads<'_> {
             None if self.separate_key_bias().is_some() => Reading::Biased,
             _ => Reading::Stored,
         };
-        let regime = schedule.regime(reading);
+        let regime = regime.unwrap_or_else(|| schedule.regime(reading));
         let eight_bits = schedule.far(rows[rows.len() - 1].position) > 0;
         let values_from = schedule.values_from();
         let queries = Queries {

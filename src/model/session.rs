@@ -76,6 +76,10 @@ impl Session {
         (&mut self.engine, &mut self.sequence)
     }
 
+    pub(crate) fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
     /// Returns the context: the number of positions that the KV cache can hold.
     pub fn context(&self) -> usize {
         self.engine.options().context

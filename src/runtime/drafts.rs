@@ -6,6 +6,7 @@ use super::{Error, Plan, Sequences, Settings, Sparse};
 use crate::{
     generate::speculation::{
         Count, DRAFTS_MAX, DraftModel, Drafter, Lookup, Predictor, SelfDraft, Speculation,
+        SpeculativePrefill,
     },
     kv_cache::CacheType,
     model::{Assistant, Model, Session},
@@ -24,6 +25,8 @@ pub struct Drafts {
     pub model: Option<PathBuf>,
     /// The number of drafts in a pass.
     pub count: Count,
+    /// Speculative prefill of long prompts, for which the draft model chooses the tokens.
+    pub prefill: Option<SpeculativePrefill>,
     /// The type that keys of the draft model are stored in.
     pub keys: CacheType,
     /// The type that values of the draft model are stored in.
@@ -89,6 +92,7 @@ impl Default for Drafts {
             sources: Sources::default(),
             model: None,
             count: Count::UpTo(DRAFTS_MAX),
+            prefill: None,
             keys: CacheType::F16,
             values: CacheType::F16,
         }
@@ -105,6 +109,7 @@ impl Drafts {
         let Sources { predictor, model, either, .. } = self.sources;
         match &self.model {
             None if model => Err(Error::NoDraftModel),
+            None if self.prefill.is_some() => Err(Error::PrefillDraftModel),
             Some(_) if !predictor && !model && !either => Err(Error::UnusedDraftModel),
             _ => Ok(()),
         }
@@ -177,6 +182,9 @@ impl Draft {
             taken: settings.taken.saturating_add(target.need().total()),
             ..settings.clone()
         };
+        if drafts.prefill.is_some() && model.config().attention().next().is_none() {
+            return Err(Error::PrefillAttention { path: path.clone() });
+        }
         let plan = Plan::new(&model, &settings).map_err(named)?;
         Ok(Some(Draft { model, plan }))
     }

@@ -4,6 +4,7 @@ use std::{io, path::PathBuf};
 
 use thiserror::Error;
 
+use super::parameters;
 use crate::{generate::speculation::DraftModelError, model, rope, settings::Setting};
 
 /// An error for a model that cannot be opened with some settings.
@@ -45,6 +46,25 @@ pub enum Error {
          if the file is an assistant"
     )]
     UnusedDraftModel,
+    /// Speculative prefill lacks a draft model, or has an assistant instead.
+    #[error(
+        "{name} needs a smaller model with the same vocabulary, which chooses the tokens to compute: give \
+         it with `spec_draft_model`; an assistant cannot",
+        name = parameters::PREFILL_SHARE.setting
+    )]
+    PrefillDraftModel,
+    /// The draft model cannot choose tokens.
+    #[error(
+        "{}: {name} needs a draft model with attention: the layers of this one do not attend",
+        path.display(), name = parameters::PREFILL_SHARE.setting
+    )]
+    PrefillAttention {
+        /// The path of the draft model.
+        path: PathBuf,
+    },
+    /// The model cannot leave out tokens with these settings.
+    #[error("{name}: {0}", name = parameters::PREFILL_SHARE.setting)]
+    Prefill(model::Error),
     /// Parts of prompts cannot move with these settings.
     #[error("{name}: {0}", name = Setting::CACHE_REUSE)]
     Moves(model::Error),

@@ -3,7 +3,7 @@
 
 use super::{Drafts, Error, Settings, Sources, Sparse};
 use crate::{
-    generate::speculation::{Count, DRAFTS_MAX},
+    generate::speculation::{Count, DRAFTS_MAX, SpeculativePrefill},
     kv_cache::CacheType,
     model::SparseAttention,
     settings::{Parameter, Values},
@@ -98,6 +98,22 @@ pub static SPEC_DRAFT_N_MAX: Parameter = Parameter::integer(
 .aliases(&["draft", "draft_n", "draft_max"])
 .llama_cpp(&["LLAMA_ARG_SPEC_DRAFT_N_MAX"]);
 
+/// The share of long prompts that is computed.
+pub static PREFILL_SHARE: Parameter = Parameter::between(
+    "prefill_share",
+    "P",
+    0.0,
+    1.0,
+    "Share of long prompts to compute, such as 0.2; lossy",
+)
+.details(
+    "Speculative prefill: of prompts from 2,048 tokens on, the model computes only the parts of 32 tokens \
+     that the model of `spec_draft_model` attends to, up to this share, and always the first 128 and \
+     the last 512 tokens. The first token comes sooner if the draft model is much smaller. What is left \
+     out is lost for the answer. Such a prompt is reused only up to the first part that was left out.",
+)
+.rare();
+
 /// The type that keys of the draft model are stored in.
 pub static SPEC_DRAFT_TYPE_K: Parameter =
     Parameter::word("spec_draft_type_k", "TYPE", &TYPES, "K cache of the draft model")
@@ -119,8 +135,14 @@ pub static CACHE: [&Parameter; 2] = [&CACHE_TYPE_K, &CACHE_TYPE_V];
 pub static SPARSE: [&Parameter; 2] = [&SPARSE_ATTENTION, &SPARSE_PROMPT];
 
 /// The settings of drafts.
-pub static DRAFTS: [&Parameter; 5] =
-    [&SPEC_TYPE, &SPEC_DRAFT_MODEL, &SPEC_DRAFT_N_MAX, &SPEC_DRAFT_TYPE_K, &SPEC_DRAFT_TYPE_V];
+pub static DRAFTS: [&Parameter; 6] = [
+    &SPEC_TYPE,
+    &SPEC_DRAFT_MODEL,
+    &SPEC_DRAFT_N_MAX,
+    &PREFILL_SHARE,
+    &SPEC_DRAFT_TYPE_K,
+    &SPEC_DRAFT_TYPE_V,
+];
 
 /// Returns all settings of this module.
 pub fn all() -> impl Iterator<Item = &'static Parameter> {
@@ -159,6 +181,7 @@ impl Drafts {
             sources,
             model: model.map(Into::into),
             count: Count::UpTo(most.unwrap_or(DRAFTS_MAX)),
+            prefill: values.number(&PREFILL_SHARE).map(SpeculativePrefill::new),
             keys: cache_type(values, &SPEC_DRAFT_TYPE_K),
             values: cache_type(values, &SPEC_DRAFT_TYPE_V),
         };

@@ -38,7 +38,7 @@ pub struct Plan {
     pub(super) cpu: Cpu,
     power: Power,
     pub(super) sparse: Sparse,
-    drafts: Drafts,
+    pub(super) drafts: Drafts,
     pub(super) predict: bool,
     pub(super) assistant: Option<Assistant>,
 }
@@ -139,7 +139,10 @@ impl Plan {
         plan.make_room(settings.sequences);
         plan.check_sparse(model)?;
         plan.draft = Draft::open(&plan, settings)?.map(Box::new);
-        Ok(plan)
+        match plan.draft {
+            None if plan.drafts.prefill.is_some() => Err(Error::PrefillDraftModel.into()),
+            _ => Ok(plan),
+        }
     }
 
     /// Plans memory for sequences, for as many as fit if that is allowed.
@@ -301,7 +304,7 @@ impl Plan {
 }
 
 /// Formats three lines: the model, the memory, the threads; and one each for drafts of the model's
-/// layer or assistant, and for each kind of sparse attention.
+/// layer or assistant, for each kind of sparse attention, and for speculative prefill.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let need = self.need();
@@ -324,7 +327,8 @@ impl fmt::Display for Plan {
         }
         let (answers, reason) = (self.threads.workers.answers, &self.threads.reason);
         write!(f, "Threads: {answers} ({reason}), {}", self.cpu.name())?;
-        self.sparse.lines().try_for_each(|line| write!(f, "\n{line}"))
+        let prefill = self.drafts.prefill.map(|prefill| prefill.line());
+        self.sparse.lines().chain(prefill).try_for_each(|line| write!(f, "\n{line}"))
     }
 }
 

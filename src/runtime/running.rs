@@ -29,6 +29,8 @@ pub struct Scheduling {
     pub disk: Option<(PathBuf, u64)>,
     /// See [`batch::Options::moved_min`].
     pub moved_min: Option<usize>,
+    /// See [`batch::Options::prefill_later`].
+    pub prefill_later: bool,
     /// Whether the log may quote prompts.
     pub quotes: bool,
     /// See [`batch::Options::turns`].
@@ -38,8 +40,10 @@ pub struct Scheduling {
 impl Default for Scheduling {
     /// Returns one slot, steps of at most 200 ms, and no cache beyond its context.
     fn default() -> Self {
-        let batch::Options { step_max, moved_min, quotes, turns, .. } = batch::Options::new(1);
-        Scheduling { slots: 1, step_max, cache_bytes: 0, disk: None, moved_min, quotes, turns }
+        let batch::Options { step_max, moved_min, prefill_later, quotes, turns, .. } =
+            batch::Options::new(1);
+        let (slots, cache_bytes, disk) = (1, 0, None);
+        Scheduling { slots, step_max, cache_bytes, disk, moved_min, prefill_later, quotes, turns }
     }
 }
 
@@ -48,8 +52,8 @@ impl Plan {
     /// [`Scheduler::answer`].
     ///
     /// # Errors
-    /// If the system has no memory left, a thread cannot be started, parts of prompts cannot move
-    /// with these settings, the draft model does not suit the model, or the folder of the cache on
+    /// If the system has no memory left, a thread cannot be started, parts of prompts cannot move or
+    /// be left out with these settings, the draft model does not suit the model, or the folder of the cache on
     /// disk cannot be opened.
     ///
     /// ```no_run
@@ -80,20 +84,34 @@ impl Plan {
         model: &Model,
         scheduling: Scheduling,
     ) -> Result<(Engine, batch::Options), Error> {
-        let Scheduling { slots, step_max, cache_bytes, disk, moved_min, quotes, turns } =
-            scheduling;
+        let Scheduling { slots, step_max, cache_bytes, disk, moved_min, .. } = scheduling;
+        let Scheduling { prefill_later, quotes, turns, .. } = scheduling;
         let speculations = self.speculations(model, slots)?;
         let rope = Rope::new(self.rope.clone());
         let engine = Engine::new(model, rope, self.shared_options(cache_bytes))?;
         if moved_min.is_some() {
             engine.check_place().map_err(Error::Moves)?;
         }
+        let prefill = self.drafts.prefill;
+        if prefill.is_some() {
+            engine.check_omit().map_err(Error::Prefill)?;
+        }
         let open = |(folder, limit): (PathBuf, u64)| {
             let disk = Disk::open(folder.clone(), limit, engine.archive(model.fingerprint()));
             disk.map_err(|error| Error::Disk { folder, error })
         };
         let disk = disk.map(open).transpose()?;
-        Ok((engine, batch::Options { speculations, step_max, disk, moved_min, quotes, turns }))
+        let options = batch::Options {
+            speculations,
+            step_max,
+            disk,
+            moved_min,
+            prefill,
+            prefill_later,
+            quotes,
+            turns,
+        };
+        Ok((engine, options))
     }
 }
 

@@ -208,6 +208,7 @@ impl Drop for Record {
                     answers,
                     reused = of_answers(timings.reused),
                     source = progress.source,
+                    omitted = of_answers(timings.omitted).filter(|omitted| *omitted > 0),
                     read = of_answers(timings.read),
                     generated = of_answers(timings.generated),
                     queued_ms = progress.queued.map(time),

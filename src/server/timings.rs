@@ -29,7 +29,8 @@ impl Streamed {
 
 /// Returns llama-server's `timings`.
 pub fn timings(timings: &Timings) -> Value {
-    let Timings { reused, read, reading, generated, drafted, accepted, generating, .. } = *timings;
+    let Timings { reused, omitted, read, reading, generated, .. } = *timings;
+    let Timings { drafted, accepted, generating, .. } = *timings;
     // The prompt's last step already produces the first token.
     let later = generated.saturating_sub(1);
     let mut timings = json!({
@@ -43,6 +44,9 @@ pub fn timings(timings: &Timings) -> Value {
         "predicted_per_token_ms": per_token(generating, later),
         "predicted_per_second": per_second(generating, later),
     });
+    if omitted > 0 {
+        timings["omitted_n"] = omitted.into();
+    }
     if drafted > 0 {
         timings["draft_n"] = drafted.into();
         timings["draft_n_accepted"] = accepted.into();

@@ -109,6 +109,65 @@ fn a_layer_that_predicts_tokens_drafts_by_default() {
     }
 }
 
+/// Returns the numbers of the line that says what was left out of a prompt.
+fn left_out(stderr: &str) -> Option<[usize; 3]> {
+    let line = stderr.lines().find_map(|line| line.strip_prefix("Speculative prefill: "))?;
+    let words: Vec<_> = line.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+    words.first_chunk().copied()
+}
+
+#[test]
+fn a_share_of_a_long_prompt_is_computed() {
+    let [model, draft] = [1, 2].map(|seed| tiny::tiny_reader(seed, true));
+    let [model, draft] = [&model, &draft].map(|file| file.path().to_str().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let text = folder.path().join("text");
+    let words = (0..700).map(|i| ["rain ", "north ", "inner ", "the "][i * i * 31 % 251 % 4]);
+    std::fs::write(&text, words.collect::<String>()).unwrap();
+    let (cache, text) = (cache.to_str().unwrap(), text.to_str().unwrap());
+    let with = |options: &[&str]| {
+        let shared = ["-m", model, "-md", draft, "-c", "8192", "-f", text, "--ignore-eos"];
+        let run =
+            run(&[&shared[..], &["-n", "40", "--temp", "3", "--seed", "1"], options].concat());
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        run
+    };
+    let dense = with(&[]);
+    assert!(!dense.stderr.contains("Speculative prefill"), "{}", dense.stderr);
+    let shared = with(&["--prefill-share", "0.1", "--prompt-cache", cache]);
+    let line = "Speculative prefill: from 2048 prompt tokens on, only 10 % of them are computed";
+    assert!(shared.stderr.contains(line), "{}", shared.stderr);
+    let plan = shared.stderr.lines().filter(|line| !line.contains("prompt tokens on"));
+    let [computed, all, omitted] = left_out(&plan.collect::<Vec<_>>().join("\n")).unwrap();
+    assert_eq!(computed + omitted, all);
+    assert!(all > 2048 && computed < 128 + 512 + 64 + all / 5, "{computed} of {all}");
+    assert_ne!(shared.stdout, dense.stdout);
+    // The cache has only what precedes the first gap: a dense run from it has the dense text.
+    assert_eq!(with(&["--prompt-cache", cache]).stdout, dense.stdout);
+    // Short prompts are computed whole.
+    let short = run(&["-m", model, "-md", draft, "-p", "the", "-n", "1", "--prefill-share", "0.1"]);
+    assert_eq!(short.stderr.matches("Speculative prefill: ").count(), 1, "{}", short.stderr);
+}
+
+#[test]
+fn speculative_prefill_is_refused_with_the_reason() {
+    let model = tiny::tiny_reader(1, true);
+    let model = model.path().to_str().unwrap();
+    let [gemma, assistant] = tiny::tiny_assisted();
+    let [gemma, assistant] = [&gemma, &assistant].map(|file| file.path().to_str().unwrap());
+    let with = |options: &[&str]| {
+        run(&[&["-m", model, "-p", "the", "--prefill-share", "0.2"], options].concat())
+    };
+    with(&[]).refused(2, &["--prefill-share needs a smaller model", "-md"]);
+    run(&["-m", gemma, "-p", "the", "--prefill-share", "0.2", "-md", assistant])
+        .refused(2, &["--prefill-share needs a smaller model", "an assistant cannot"]);
+    with(&["-md", model, "--context-shift", "-c", "512"])
+        .refused(2, &["--prefill-share: no token can be left out", "shifts or rolls"]);
+    run(&["-m", model, "-p", "the", "-md", model, "--prefill-share", "1.5"])
+        .refused(2, &["--prefill-share", "above 0 and below 1"]);
+}
+
 #[test]
 fn options_of_llama_cpp_that_change_nothing_are_ignored() {
     let model = tiny::tiny_reader(1, true);

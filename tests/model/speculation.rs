@@ -32,7 +32,7 @@ use rope_cpu_testing::{
 };
 
 /// The token that ends an answer.
-const END: Token = 49;
+pub const END: Token = 49;
 
 /// Returns the file of a model with letters as its tokens.
 pub fn file(tiny: &Tiny) -> Builder {

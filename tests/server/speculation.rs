@@ -109,3 +109,22 @@ fn a_request_can_limit_drafts() {
     body["speculative.n_max"] = 99.into();
     server.post("/completion", body).refused(400, &["\"speculative.n_max\"", "0 to 15", "99"]);
 }
+
+#[test]
+fn a_share_of_a_long_prompt_is_computed() {
+    let draft = tiny_reader(8, true);
+    let draft = draft.path().to_str().unwrap();
+    let server = serve(&["-c", "8192", "-np", "2", "-md", draft, "--prefill-share", "0.1"]);
+    let words = (0..700).map(|i| ["rain ", "north ", "inner ", "the "][i * i % 7 % 4]);
+    let body = json!({ "prompt": words.collect::<String>(), "n_predict": 4, "temperature": 0 });
+    let [first, again] = [(), ()].map(|()| server.post("/completion", body.clone()).json());
+    let of = |answer: &Value, name: &str| answer["timings"][name].as_u64().unwrap();
+    let (computed, omitted) = (of(&first, "prompt_n"), of(&first, "omitted_n"));
+    assert!(omitted > computed && computed > 640, "{computed}, {omitted}");
+    // The same prompt is reused only up to its first gap.
+    let reused = of(&again, "cache_n");
+    assert!((128..computed).contains(&reused), "{reused} of {computed}");
+    assert_eq!(reused + of(&again, "prompt_n") + of(&again, "omitted_n"), computed + omitted);
+    let short = server.post("/completion", json!({ "prompt": "rain", "n_predict": 4 })).json();
+    assert_eq!(short["timings"]["omitted_n"], Value::Null);
+}

@@ -4,7 +4,10 @@
 //! as fit. The time between two tokens of an answer stays below a limit while prompts are
 //! processed. A step has one set of adapter scales; answers with different scales take turns.
 
-use std::time::{Duration, Instant};
+use std::{
+    mem,
+    time::{Duration, Instant},
+};
 
 use super::{
     super::{
@@ -14,7 +17,7 @@ use super::{
     },
     Scheduler, on_disk,
 };
-use crate::model;
+use crate::model::{self, Feed};
 
 /// The state of the slots that take part in a step.
 struct Turn {
@@ -64,11 +67,21 @@ impl Scheduler<'_> {
         failed.into_iter().for_each(|(slot, error)| self.fail(slot, error));
     }
 
+    /// Lets draft models choose the tokens of prompts to compute.
+    fn choose(&mut self) {
+        let Scheduler { engine, slots, .. } = self;
+        let busy = slots.iter_mut().filter(|slot| !slot.paused);
+        let failed = busy.filter_map(|slot| Some((slot.id, slot.choose(engine).err()?)));
+        let failed: Vec<_> = failed.collect();
+        failed.into_iter().for_each(|(slot, error)| self.slots[slot].fail(error));
+    }
+
     /// Computes the next tokens of all slots that take part.
     pub(super) fn compute(&mut self) {
         self.rest();
         self.budget.begin_step();
         self.place();
+        self.choose();
         let Some(turn) = self.turn() else { return };
         let (scales, answers, oldest) = (&turn.scales, turn.answers, turn.oldest);
         // Short prompts first, but the oldest prompt is passed over at most once in a row.
@@ -88,14 +101,16 @@ impl Scheduler<'_> {
         if feeds.is_empty() {
             return;
         }
-        let before: usize = feeds.iter().map(|feed| feed.tokens.len()).sum();
+        // Tokens that are left out take no time.
+        let left = |feed: &Feed<'_, '_>| feed.tokens.len() + feed.sequence.omitted();
+        let before: usize = feeds.iter().map(left).sum();
         let (started, mut choosing) = (Instant::now(), Duration::ZERO);
         let result = engine.step(&mut feeds, &mut |feed, token, output| {
             let started = Instant::now();
             takers[feed].push(tokenizer, token, output);
             choosing += started.elapsed();
         });
-        let after: usize = feeds.iter().map(|feed| feed.tokens.len()).sum();
+        let after: usize = feeds.iter().map(left).sum();
         self.status.count_step(takers.len());
         let busy = feeds.len();
         drop((feeds, takers));
@@ -135,7 +150,7 @@ impl Scheduler<'_> {
         let answers = turn.answers;
         let Scheduler { engine, slots, steps, without_drafts, .. } = self;
         let most = engine.options().micro_batch.saturating_sub(answers);
-        let room = match (std::mem::take(without_drafts), oldest.is_some()) {
+        let room = match (mem::take(without_drafts), oldest.is_some()) {
             (true, _) => 0,
             (false, false) => most,
             // At least half of a step is for prompts.
@@ -162,8 +177,12 @@ impl Scheduler<'_> {
         let shifts = self.engine.rope().plan().shifts;
         let capacity = if shifts { usize::MAX } else { self.engine.capacity() };
         let slots = self.slots.iter_mut().filter(|slot| slot.takes_part(scales));
-        let ended: Vec<_> = slots.filter_map(|slot| slot.advance(capacity)).collect();
+        let mut ended: Vec<_> = slots.filter_map(|slot| slot.advance(capacity)).collect();
         ended.iter().for_each(|ended| self.status.count(&ended.outcome.timings));
+        if let Some(later) = &mut self.later {
+            let gapped = ended.iter_mut().filter(|ended| !ended.gapped.is_empty());
+            gapped.for_each(|one| later.add(mem::take(&mut one.gapped), &one.job.request));
+        }
         // Before the replies: a client that has its answer must see an idle slot.
         self.report_status();
         ended.into_iter().for_each(Ended::report);

@@ -62,6 +62,7 @@ mod tests {
     #[test]
     fn rates_are_tokens_by_time() {
         let timings = Timings {
+            omitted: 0,
             reused: 3910,
             read: 192,
             reading: Duration::from_millis(1500),

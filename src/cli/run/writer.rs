@@ -11,7 +11,7 @@ use crate::cli::{
 use rope_cpu::{
     Token,
     batch::{self, Answered, Outcome, Request, Scheduler},
-    generate::{self, End, Limits, Stops, Timings},
+    generate::{self, End, Limits, Stops, Timings, speculation::prefill},
     model::{Sequence, memory::Bytes},
     platform::processors::plural,
     sample::{self, Sampler, Settings},
@@ -107,6 +107,9 @@ impl Writer<'_> {
         let Outcome { end, timings, evicted, recomputed, drawn, .. } = &answer.outcome;
         self.total += *timings;
         self.drawn = *drawn;
+        if timings.omitted > 0 {
+            note(prefill::line(prompt.len(), timings.reused, timings.omitted));
+        }
         if *recomputed > 0 {
             note(format_args!(
                 "note: {recomputed} tokens were computed again, with the RoPE frequencies of a longer \

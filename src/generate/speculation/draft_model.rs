@@ -8,7 +8,7 @@ use std::{
 
 use thiserror::Error;
 
-use super::{Drafter, Target, acceptance::Acceptance, likeliest};
+use super::{Drafter, Scores, Target, acceptance::Acceptance, likeliest, prefill::LOOK_AHEAD};
 use crate::{
     Token,
     model::{self, Model, Role, Sequence, Session},
@@ -139,6 +139,25 @@ fn read(
     Ok(session.read_last(rest, role, &mut |_| progress())?.map(likeliest))
 }
 
+/// Processes a prompt, and generates tokens until a probe has the attention of [`LOOK_AHEAD`] tokens.
+/// Returns the number of probed tokens: 0 if the prompt does not fit, or `progress` stopped it.
+fn look_ahead(
+    session: &mut Session,
+    prompt: &[Token],
+    progress: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Result<usize, model::Error> {
+    let (mut next, mut probed) = (read(session, prompt, progress)?, 0);
+    while let Some(token) = next {
+        probed += 1;
+        let ends = session.model().tokenizer()?.is_end_of_generation(token);
+        if probed == LOOK_AHEAD || ends || session.full() {
+            break;
+        }
+        next = session.answer(token, &mut |_| ControlFlow::Continue(()))?.map(likeliest);
+    }
+    Ok(probed)
+}
+
 impl Drafter for DraftModel {
     fn begin(
         &mut self,
@@ -148,6 +167,31 @@ impl Drafter for DraftModel {
         self.acceptance.forget();
         self.crowded = false;
         self.with_session(|session| read(session, prompt, progress).map(drop))
+    }
+
+    fn score(
+        &mut self,
+        prompt: &[Token],
+        progress: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<Scores, model::Error> {
+        self.crowded = false;
+        let (mut scores, mut stopped) = (Scores::None, false);
+        self.with_session(|session| {
+            session.engine().probe(prompt.len(), LOOK_AHEAD)?;
+            let probed = look_ahead(session, prompt, &mut || {
+                let flow = progress();
+                stopped = flow.is_break();
+                flow
+            });
+            let probe = session.engine().take_probe();
+            scores = match (probed?, probe) {
+                (0, _) if stopped => Scores::Incomplete,
+                (0, _) | (_, None) => Scores::None,
+                (probed, Some(probe)) => Scores::Of(probe.into_means(probed)),
+            };
+            Ok(())
+        })?;
+        Ok(scores)
     }
 
     fn follow(&mut self, text: &[Token]) {

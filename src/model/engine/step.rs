@@ -315,6 +315,7 @@ impl Engine {
             workers: if self.batch.roles.prompts > 0 { prompts } else { answers },
             on_disk: self.on_disk.as_ref(),
             observer: self.observer.as_ref(),
+            probe: self.probe.as_ref(),
             inputs: self.inputs.as_ref(),
         }
     }

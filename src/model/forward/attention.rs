@@ -34,6 +34,14 @@ impl Step<'_, '_> {
             let query_key_value = state.query_key_value.read(&phase);
             phase.for_each(|_| heads.observe(observer, query_key_value));
         }
+        if let Some(probe) = self.pass.probe
+            && let Some(phase) = self.worker.phase(config.kv_heads)
+        {
+            let query_key_value = state.query_key_value.read(&phase);
+            phase.for_each(|claim| {
+                heads.probe(probe, &phase, claim.task(), query_key_value, self.buffers);
+            });
+        }
 
         for (role, _) in batch.roles.ranges() {
             let schedule = &schedules[role as usize];

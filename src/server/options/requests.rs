@@ -69,6 +69,13 @@ pub struct Requests {
     #[arg(value_parser = moved_min, hide_short_help = true)]
     pub cache_reuse: usize,
 
+    /// Compute what --prefill-share left out of prompts while idle
+    ///
+    /// The answer comes first, without these tokens. Later prompts that continue the text reuse all of it,
+    /// as if it had been computed whole. A new request interrupts it.
+    #[arg(long, requires = "prefill_share", hide_short_help = true)]
+    pub prefill_later: bool,
+
     /// Share cached tokens and slots between the clients of all API keys
     ///
     /// With several keys, each key by default continues, saves and erases only its own conversations.
