@@ -28,7 +28,7 @@ pub use sampling::SamplingArgs;
 pub use server::ServeArgs;
 pub use shelf::ShelfArgs;
 pub use sparse::SparseArgs;
-pub use speculation::SpeculationArgs;
+pub use speculation::{PrefillArgs, SpeculationArgs};
 pub use template::TemplateArgs;
 
 use std::{

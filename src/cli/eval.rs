@@ -100,9 +100,17 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let Args { comparison, memory, .. } = args;
     let settings = Settings {
         sparse: args.sparse.settings(),
+        drafts: args.prefill.settings()?,
         sequences: Sequences::UpTo(args.parallel),
         ..resources::settings(memory, &args.machine, args.rope.flags())
     };
+    let whole = tasks.all.iter().find(|task| task.has_choices());
+    if let Some(Task { name, .. }) = whole.filter(|_| settings.drafts.prefill.is_some()) {
+        return Err(Error::usage(format_args!(
+            "--prefill-share: {name} scores choices, and their prompts are always computed whole: evaluate \
+             it without this option"
+        )));
+    }
     let runs = method_runs(&comparison.methods, &comparison.lengths, &settings, &model)?;
     // All checks come before the long computation.
     if resources::stops(runs.iter().map(|run| &run.plan), memory)? {
@@ -114,7 +122,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let files = args.report.as_deref().map(report::files).transpose()?;
     let output = args.comparison.output.as_deref();
     let Args { model: file, adapters, .. } = args;
-    let mut log = Log::with_attention(output, file, adapters, memory, settings.sparse)?;
+    let attention = (settings.sparse, args.prefill.identity());
+    let mut log = Log::with_attention(output, file, adapters, memory, attention)?;
 
     let known = Answers::new(&log);
     let todo: Vec<Vec<(&Task, usize)>> = runs

@@ -32,6 +32,9 @@ struct Provenance {
     sparse_attention: Option<f32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sparse_prompt: Option<f32>,
+    /// The share of prompts that is computed, and the model that chooses it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    prefill: Option<String>,
 }
 
 /// The start of every line.
@@ -71,10 +74,10 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
         adapters: &AdapterArgs,
         memory: &MemoryArgs,
     ) -> Result<Self, Error> {
-        Self::with_attention(path, model, adapters, memory, Sparse::default())
+        Self::with_attention(path, model, adapters, memory, (Sparse::default(), None))
     }
 
-    /// Reads the file like [`Log::open`], for results with this attention.
+    /// Reads the file like [`Log::open`], for results with this attention and speculative prefill.
     ///
     /// # Errors
     /// As for [`Log::open`].
@@ -83,7 +86,7 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
         model: &ModelArgs,
         adapters: &AdapterArgs,
         memory: &MemoryArgs,
-        sparse: Sparse,
+        (sparse, prefill): (Sparse, Option<String>),
     ) -> Result<Self, Error> {
         let Some(path) = path else {
             return Ok(Log { file: None, entries: Vec::new() });
@@ -100,6 +103,7 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
             cache_type_v: memory.cache.values().name().into(),
             sparse_attention: sparse.answers.map(|sparse| sparse.mass),
             sparse_prompt: sparse.prompts.map(|sparse| sparse.mass),
+            prefill,
         };
         let file = OpenOptions::new().read(true).append(true).create(true).open(path);
         let mut file = file.map_err(|e| named(path, e))?;

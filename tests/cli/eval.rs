@@ -95,10 +95,36 @@ fn a_run_goes_on_where_it_was_interrupted() {
     // Other samples are new answers; so is another seed.
     with(&[&SHORT[..], &["--seed", "1"]].concat()).said(&["1/16: "]);
     // Other attention gives other answers.
-    fs::write(&path, lines.replace("{\"model\"", "{\"sparse_attention\":0.9,\"model\"")).unwrap();
-    let sparse = with(&SHORT);
-    assert!(sparse.code != Some(0), "{}", sparse.stdout);
-    sparse.said(&["cache type, attention or --override-kv: choose another --output file"]);
+    for other in ["\"sparse_attention\":0.9", "\"prefill\":\"0.2 by small.gguf\""] {
+        fs::write(&path, lines.replace("{\"model\"", &format!("{{{other},\"model\""))).unwrap();
+        let other = with(&SHORT);
+        assert!(other.code != Some(0), "{}", other.stdout);
+        other.said(&["cache type, attention or --override-kv: choose another --output file"]);
+    }
+}
+
+#[test]
+fn prompts_can_lack_what_a_draft_model_leaves_out() {
+    let directory = tempdir().unwrap();
+    let [log, file] = [directory.path().join("log.jsonl"), directory.path().join("small.gguf")];
+    fs::copy(tiny_reader(2, true).path(), &file).unwrap();
+    let (log, file) = (log.to_str().unwrap(), file.to_str().unwrap());
+    let options = ["-c", "3000", "--samples", "1", "-md", file, "--prefill-share", "0.1"];
+    let answer = |options: &[&str]| {
+        let _ = fs::remove_file(log);
+        let run = eval(&[&["niah_single_1", "-o", log], options].concat());
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        let line: Value = rope_cpu::json::parse(&fs::read_to_string(log).unwrap()).unwrap();
+        (line["answer"].clone(), line["prefill"].clone())
+    };
+    let (whole, none) = answer(&options[..6]);
+    assert_eq!(none, Value::Null);
+    let (part, share) = answer(&options);
+    assert!(part != whole, "{part}");
+    assert_eq!(share, "0.1 by small.gguf");
+    let task = format!("choices={}", questions(directory.path()));
+    eval(&[&[&task[..]], &options[..]].concat())
+        .refused(2, &["--prefill-share: choices scores choices, and their prompts are always"]);
 }
 
 #[test]

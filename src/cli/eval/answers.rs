@@ -9,11 +9,12 @@ use super::{
 use crate::cli::{error::Error, flags, log::Log, method_runs::MethodRun, progress::Progress};
 use rope_cpu::{
     Token,
-    batch::{self, Request, Scheduler, Update},
+    batch::{Request, Update},
     eval::choices::log_likelihoods,
     generate::{Limits, Stops},
     model::{Engine, Model, Options},
     rope::Rope,
+    runtime::Scheduling,
     sample::Settings,
     tokenizer::Tokenizer,
 };
@@ -95,9 +96,8 @@ impl Computation<'_, '_> {
         progress: &mut Progress,
     ) -> Result<(), Error> {
         let slots = self.run.plan.sequences();
-        let engine = self.engine(self.run.plan.shared_options(0))?;
-        let options = batch::Options::new(slots);
-        let mut scheduler = Scheduler::new(engine, self.tokenizer, options, Default::default());
+        let scheduling = Scheduling { slots, ..Scheduling::default() };
+        let mut scheduler = self.run.plan.scheduler(self.model, self.tokenizer, scheduling)?;
         let (sender, updates) = mpsc::channel();
         let mut waiting = todo.iter().enumerate();
         let mut open: HashMap<usize, Open<'_>> = HashMap::new();

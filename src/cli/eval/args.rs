@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use crate::cli::args::{
-    AdapterArgs, ComparisonArgs, EngineArgs, MemoryArgs, ModelArgs, RopeArgs, SparseArgs,
-    at_least_one, single_length,
+    AdapterArgs, ComparisonArgs, EngineArgs, MemoryArgs, ModelArgs, PrefillArgs, RopeArgs,
+    SparseArgs, at_least_one, single_length,
 };
 
 /// Evaluate a model on tasks, methods and lengths
@@ -87,6 +87,8 @@ pub struct Args {
     pub sparse: SparseArgs,
     #[command(flatten)]
     pub rope: RopeArgs,
+    #[command(flatten)]
+    pub prefill: PrefillArgs,
     #[command(flatten)]
     pub machine: EngineArgs,
 }

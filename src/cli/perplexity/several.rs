@@ -94,7 +94,7 @@ pub fn run(
     }
     let Args { model: file, adapters, memory, .. } = args;
     let mut log: Log<ScoredRun> =
-        Log::with_attention(args.output.as_deref(), file, adapters, memory, sparse)?;
+        Log::with_attention(args.output.as_deref(), file, adapters, memory, (sparse, None))?;
     let drawing = args.plot.as_deref().map(Drawing::to).transpose()?;
 
     let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
