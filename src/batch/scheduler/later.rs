@@ -74,7 +74,7 @@ impl Scheduler<'_> {
     /// Starts to compute a text whole of which speculative prefill left out tokens, if the scheduler [is
     /// idle](Scheduler::is_idle). Returns whether there is one. The next request ends it, and the rest waits.
     ///
-    /// [`Scheduler::run`] does so with [`Options::prefill_later`](super::Options::prefill_later).
+    /// [`Scheduler::run`] does so with [`Options::prefill_later`](crate::batch::Options::prefill_later).
     pub fn read_later(&mut self) -> bool {
         if !self.is_idle() {
             return false;
