@@ -108,8 +108,8 @@ pub static PREFILL_SHARE: Parameter = Parameter::between(
 )
 .details(
     "Speculative prefill: of prompts from 2,048 tokens on, the model computes only the parts of 32 tokens \
-     that the model of `spec_draft_model` attends to, up to this share, and always the first 128 and \
-     the last 512 tokens. The first token comes sooner if the draft model is much smaller. What is left \
+     that the model of `spec_draft_model` attends to, up to this share, and among them always the \
+     first 128 and the last 512 tokens. The first token comes sooner if the draft model is much smaller. What is left \
      out is lost for the answer. Such a prompt is reused only up to the first part that was left out.",
 )
 .rare();

@@ -120,7 +120,7 @@ fn a_share_of_a_long_prompt_is_computed() {
     let [first, again] = [(), ()].map(|()| server.post("/completion", body.clone()).json());
     let of = |answer: &Value, name: &str| answer["timings"][name].as_u64().unwrap();
     let (computed, omitted) = (of(&first, "prompt_n"), of(&first, "omitted_n"));
-    assert!(omitted > computed && computed > 640, "{computed}, {omitted}");
+    assert!(omitted > computed && computed >= 640, "{computed}, {omitted}");
     // The same prompt is reused only up to its first gap.
     let reused = of(&again, "cache_n");
     assert!((128..computed).contains(&reused), "{reused} of {computed}");

@@ -7,8 +7,8 @@
 //!             maximum over layers and heads of
 //!             mean over j = i - 6 .. i + 6 of p(j)          p: attention to the prompt alone
 //! chunks    = the prompt in pieces of 32, each with the mean of its scores
-//! the model computes the best chunks, up to a share of the prompt, and always the first 128 and the
-//! last 512 tokens; each token at its place in the prompt (see Engine::omit)
+//! the model computes a share of the prompt: its first 128 and last 512 tokens, then the best chunks
+//! with 16 tokens on each side; each token at its place in the prompt (see Engine::omit)
 //! ```
 //! Liu, Chen and Zhang 2025, "Speculative Prefill: Turbocharging TTFT with Lightweight and Training-Free
 //! Token Importance Estimation" (arXiv:2502.02789). Formula, number of tokens, pooling and chunks are
@@ -17,10 +17,12 @@
 //!
 //! - Their program computes no chunk that is not among the best. Here the start of the prompt, where a
 //!   short system message is, and its end, where the question is, are computed as well.
+//! - Their chunks have no tokens on each side, so that sentences are cut. Of a number without its name, a
+//!   model says the name that it was asked for.
 //! - Tokens that are cached already are neither ranked nor counted in the share.
 //! - The draft model's layers may have sliding windows. A token outside of a window has probability 0 there.
 
-use std::ops::Range;
+use std::{mem, ops::Range};
 
 use crate::platform::processors::plural;
 
@@ -28,6 +30,8 @@ use crate::platform::processors::plural;
 pub const LOOK_AHEAD: usize = 8;
 /// The number of tokens that are chosen together.
 const CHUNK: usize = 32;
+/// The number of tokens on each side of a chosen chunk that are computed with it.
+const MARGIN: usize = 16;
 /// The number of first tokens that are always computed.
 const FIRST: usize = 128;
 /// The number of last tokens that are always computed.
@@ -44,7 +48,7 @@ const LAST: usize = 512;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SpeculativePrefill {
-    /// The share of a prompt's chunks to compute, above 0 and up to 1.
+    /// The share of a prompt to compute, above 0 and up to 1.
     pub share: f64,
     /// Minimum number of prompt tokens that are not cached. Shorter prompts are computed whole.
     pub length_min: usize,
@@ -69,10 +73,10 @@ impl SpeculativePrefill {
 
     /// Describes the settings in one line.
     pub fn line(&self) -> String {
-        let SpeculativePrefill { share, length_min } = *self;
+        let SpeculativePrefill { share, length_min } = self;
         format!(
-            "Speculative prefill: from {length_min} prompt tokens on, only {} % of them are computed, and the \
-             last {LAST}; answers may lack what the others say",
+            "Speculative prefill: from {length_min} prompt tokens on, only {} % of them are computed; answers \
+             may lack what the others say",
             (share * 1000.0).round() / 10.0
         )
     }
@@ -89,32 +93,42 @@ impl SpeculativePrefill {
     /// use rope_cpu::generate::speculation::SpeculativePrefill;
     ///
     /// let scores: Vec<f32> = (0..4096).map(|i| if i / 32 == 50 { 1.0 } else { 0.0 }).collect();
-    /// let prefill = SpeculativePrefill { share: 0.001, length_min: 2048 };
-    /// assert_eq!(prefill.omitted(&scores, 0), [128..1600, 1632..3584]);
+    /// let omitted = SpeculativePrefill::new(0.16).omitted(&scores, 0);
+    /// assert_eq!(omitted, [128..1584, 1648..3584]);
     /// ```
     pub fn omitted(&self, scores: &[f32], cached: usize) -> Vec<Range<usize>> {
         let length = scores.len();
-        let chunks = cached.min(length) / CHUNK..length.div_ceil(CHUNK);
-        let of = |chunk: usize| (chunk * CHUNK).max(cached)..((chunk + 1) * CHUNK).min(length);
-        let mean = |chunk: usize| {
-            let range = of(chunk);
-            scores[range.clone()].iter().sum::<f32>() / range.len() as f32
+        let cached = cached.min(length);
+        let mut computed = vec![false; length];
+        let mut left = ((length - cached) as f64 * self.share).ceil();
+        let mut compute = |range: Range<usize>| {
+            let tokens = computed.get_mut(range.start.max(cached)..range.end.min(length));
+            for computed in tokens.into_iter().flatten() {
+                left -= f64::from(!mem::replace(computed, true));
+            }
+            left > 0.0
         };
-        let mut ranked: Vec<(f32, usize)> = chunks.map(|chunk| (mean(chunk), chunk)).collect();
+        compute(0..FIRST);
+        let mut more = compute(length.saturating_sub(LAST)..length);
+        let of = |chunk: usize| (chunk * CHUNK).max(cached)..((chunk + 1) * CHUNK).min(length);
+        let mean =
+            |range: Range<usize>| scores[range.clone()].iter().sum::<f32>() / range.len() as f32;
+        let chunks = cached / CHUNK..length.div_ceil(CHUNK);
+        let mut ranked: Vec<(f32, usize)> = chunks.map(|chunk| (mean(of(chunk)), chunk)).collect();
         // Earlier chunks first among equals.
         ranked.sort_by(|(a, i), (b, j)| b.total_cmp(a).then(i.cmp(j)));
-        let best = (ranked.len() as f64 * self.share).ceil() as usize;
-        let left = ranked.split_off(best.min(ranked.len()));
-        let mut left: Vec<usize> = left.into_iter().map(|(_, chunk)| chunk).collect();
-        left.sort_unstable();
-        let mut omitted: Vec<Range<usize>> = Vec::new();
-        for range in left.into_iter().map(of) {
-            if range.start < FIRST || range.end + LAST > length {
-                continue;
+        for (_, chunk) in ranked {
+            if !more {
+                break;
             }
-            match omitted.last_mut().filter(|last| last.end == range.start) {
-                Some(last) => last.end = range.end,
-                None => omitted.push(range),
+            let Range { start, end } = of(chunk);
+            more = compute(start.saturating_sub(MARGIN)..end + MARGIN);
+        }
+        let mut omitted: Vec<Range<usize>> = Vec::new();
+        for token in (cached..length).filter(|token| !computed[*token]) {
+            match omitted.last_mut().filter(|last| last.end == token) {
+                Some(last) => last.end += 1,
+                None => omitted.push(token..token + 1),
             }
         }
         omitted
@@ -144,11 +158,13 @@ mod tests {
         let mut scores = vec![0.0; 2000];
         scores[700..720].fill(1.0);
         scores[1000] = 2.0;
-        // The three of 63 chunks with scores.
-        assert_eq!(omitted(0.04, &scores, 0), [128..672, 736..992, 1024..1472]);
+        assert_eq!(omitted(0.1, &scores, 0), [128..1488]);
+        // The ends, and the chunks from 704 and from 672 on.
+        assert_eq!(omitted(0.36, &scores, 0), [128..656, 752..1488]);
+        assert_eq!(omitted(0.38, &scores, 0), [128..656, 752..976, 1040..1488]);
         let kept = |share| 2000 - omitted(share, &scores, 0).iter().map(Range::len).sum::<usize>();
         assert_eq!(kept(1.0), 2000);
-        assert!(kept(0.2) >= 400 && kept(0.2) <= 400 + FIRST + LAST + 2 * CHUNK);
+        assert!(kept(0.5) >= 1000 && kept(0.5) < 1000 + CHUNK + 2 * MARGIN);
         assert!(omitted(0.1, &scores[..600], 0).is_empty() && omitted(0.1, &[], 0).is_empty());
     }
 
@@ -157,7 +173,10 @@ mod tests {
         let mut scores = vec![0.0; 2000];
         scores[..800].fill(1.0);
         scores[1400] = 0.5;
-        assert_eq!(omitted(0.02, &scores, 810), [810..1376, 1408..1472]);
-        assert!(omitted(0.02, &scores, 2000).is_empty());
+        assert_eq!(omitted(0.02, &scores, 810), [810..1488]);
+        assert_eq!(omitted(0.44, &scores, 810), [810..1360, 1424..1488]);
+        for cached in [1900, 2000] {
+            assert!(omitted(0.02, &scores, cached).is_empty());
+        }
     }
 }
