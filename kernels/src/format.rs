@@ -63,7 +63,7 @@ pub use self::{
     tq2_0::Tq2_0,
 };
 use crate::{
-    array::map,
+    array::{from_fn, map},
     isa::{Isa, LANES},
 };
 
@@ -142,10 +142,13 @@ pub trait Format: 'static {
     type Quants: Quants;
     /// The unsigned quant that represents zero, if it is the same for every scale; otherwise 0.
     const CENTER: u8 = 0;
+    /// Whether the quants of a group are the [`Format::nibbles`] of 16 bytes, or what these stand
+    /// for. Other formats implement [`Format::quants`].
+    const NIBBLES: bool = false;
     /// Whether `dot` multiplies two groups at once, which saves instructions if the quants of a
     /// group are packed in 16 bytes. Requires one scale for each group, and quants that are signed
     /// or have at most 6 bits.
-    const TWO_GROUPS: bool = false;
+    const TWO_GROUPS: bool = Self::NIBBLES;
 
     /// Writes the weights of a span, computed in the order of operations of the `gguf` package.
     fn decode(span: &Self::Span, out: &mut [f32; SPAN]);
@@ -156,14 +159,70 @@ pub trait Format: 'static {
     fn shared<I: Isa>(isa: I, _: &Self::Span) -> Shared<I> {
         [isa.splat(0); 2]
     }
+    /// Returns the bytes of group `group`, with its first 16 quants in the low nibbles. Used only if
+    /// [`Format::NIBBLES`].
+    #[inline(always)]
+    fn nibbles(_: &Self::Span, _: usize) -> &[u8; 16] {
+        &[0; 16]
+    }
+    /// Returns the quants that nibbles stand for, in the same order.
+    #[inline(always)]
+    fn of_nibbles<I: Isa>(_: I, nibbles: I::Bytes) -> I::Bytes {
+        nibbles
+    }
     /// Returns the first 16 quants of groups `2 * pair` and `2 * pair + 1`, and the last 16 quants
     /// of both. Used only if [`Format::TWO_GROUPS`].
     #[inline(always)]
-    fn two_groups<I: Isa>(isa: I, _: &Self::Span, _: usize) -> [I::Bytes; 2] {
-        [isa.splat(0); 2]
+    fn two_groups<I: Isa>(isa: I, span: &Self::Span, pair: usize) -> [I::Bytes; 2] {
+        let (a, b) = (Self::nibbles(span, 2 * pair), Self::nibbles(span, 2 * pair + 1));
+        let [first, last] = isa.nibbles_of_two(a, b);
+        [Self::of_nibbles(isa, first), Self::of_nibbles(isa, last)]
     }
     /// Returns the 32 quants of group `group`; `shared` is the result of [`Format::shared`].
-    fn quants<I: Isa>(isa: I, span: &Self::Span, shared: Shared<I>, group: usize) -> I::Bytes;
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, span: &Self::Span, _: Shared<I>, group: usize) -> I::Bytes {
+        Self::of_nibbles(isa, isa.nibbles(Self::nibbles(span, group)))
+    }
+    /// Calls `put` with 0, then with 1. The second argument of `put(g, ..)` is the [`Isa::panel`] of
+    /// group `2 * pair + g` of eight rows.
+    #[inline(always)]
+    fn panels<I: Isa>(
+        isa: I,
+        rows: [&Self::Span; 8],
+        shared: &[Shared<I>; 8],
+        pair: usize,
+        mut put: impl FnMut(usize, [I::Bytes; 8]),
+    ) {
+        for g in 0..2 {
+            let group = 2 * pair + g;
+            if Self::NIBBLES {
+                // Packed quants are half as many registers to transpose.
+                let packed = isa.panel_half(from_fn(
+                    #[inline(always)]
+                    |r| Self::nibbles(rows[r], group),
+                ));
+                let lines = from_fn(
+                    #[inline(always)]
+                    |line| {
+                        let nibbles = match line < 4 {
+                            true => isa.and(packed[line], isa.splat(15)),
+                            false => isa.shr::<4>(packed[line - 4]),
+                        };
+                        Self::of_nibbles(isa, nibbles)
+                    },
+                );
+                put(g, lines);
+            } else {
+                put(
+                    g,
+                    isa.panel(from_fn(
+                        #[inline(always)]
+                        |r| Self::quants(isa, rows[r], shared[r], group),
+                    )),
+                );
+            }
+        }
+    }
 }
 
 /// A format that stores each weight as a floating-point number.

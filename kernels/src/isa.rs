@@ -337,6 +337,16 @@ pub trait Isa: Copy + 'static {
     /// Transposes 8 x 8 elements of four bytes: element `i` of result `j` is element `j` of
     /// `rows[i]`.
     fn transpose(self, rows: [Self::Bytes; 8]) -> [Self::Bytes; 8];
+    /// Transposes 8 x 4 elements of four bytes: element `i` of result `j` is element `j` of `rows[i]`.
+    #[inline(always)]
+    fn transpose_half(self, rows: [&[u8; 16]; 8]) -> [Self::Bytes; 4] {
+        let [a, b, c, d, ..] = self.transpose(map(
+            rows,
+            #[inline(always)]
+            |row| self.join(row, row),
+        ));
+        [a, b, c, d]
+    }
     /// Transposes 8 x 8 floats: element `i` of result `j` is element `j` of `rows[i]`.
     fn transpose_floats(self, rows: [Self::Floats; 8]) -> [Self::Floats; 8];
     /// Returns the sum of all lanes, in one fixed order.
@@ -419,6 +429,11 @@ pub trait Isa: Copy + 'static {
     #[inline(always)]
     fn panel(self, rows: [Self::Bytes; 8]) -> [Self::Bytes; 8] {
         self.transpose(rows)
+    }
+    /// Returns the first four results of [`Isa::panel`], which hold the first 16 bytes of its rows.
+    #[inline(always)]
+    fn panel_half(self, rows: [&[u8; 16]; 8]) -> [Self::Bytes; 4] {
+        self.transpose_half(rows)
     }
     /// Returns 32 quants of each token in the order that [`Isa::panel_dots`] reads. Used only if
     /// [`Isa::ARRANGES_TOKENS`].

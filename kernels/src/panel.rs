@@ -124,18 +124,27 @@ fn unpack_eight<I: Isa, F: Format>(
         #[inline(always)]
         |r| F::shared(isa, rows[r]),
     );
-    for (g, groups) in panels.chunks_exact_mut(width * stride::<I, F::Quants>()).enumerate() {
-        let group = &mut groups[w * stride::<I, F::Quants>()..][..stride::<I, F::Quants>()];
-        let lines = isa.panel(from_fn(
+    let group = width * stride::<I, F::Quants>();
+    for (pair, groups) in panels.chunks_mut(2 * group).enumerate() {
+        F::panels(
+            isa,
+            rows,
+            &shared,
+            pair,
             #[inline(always)]
-            |r| {
-                let quants = F::quants(isa, rows[r], shared[r], g);
-                if F::Quants::SIGNED { isa.xor(quants, isa.splat(I::SIGNED_BIAS)) } else { quants }
+            |g, quants| {
+                // Rows with an odd number of groups lack the second.
+                let lines = groups.get_mut(g * group + w * stride::<I, F::Quants>()..);
+                let Some(lines) = lines.and_then(|lines| lines.first_chunk_mut::<FOURS>()) else {
+                    return;
+                };
+                let bias = isa.splat(if F::Quants::SIGNED { I::SIGNED_BIAS } else { 0 });
+                for j in 0..FOURS {
+                    lines[j].0.as_chunks_mut::<32>().0[half] =
+                        isa.to_bytes(isa.xor(quants[j], bias));
+                }
             },
-        ));
-        for (quants, line) in lines.into_iter().zip(group) {
-            line.0.as_chunks_mut::<32>().0[half] = isa.to_bytes(quants);
-        }
+        );
     }
 }
 

@@ -2,7 +2,7 @@ use std::array::from_fn;
 
 use half::f16;
 
-use super::{Format, SPAN, Scales, Shared, Signed};
+use super::{Format, SPAN, Scales, Signed};
 use crate::{
     isa::{Half, Isa},
     quantize::{Codes, Encode, around, fit, inverse},
@@ -28,23 +28,10 @@ pub(super) fn value(qs: &[u8; 16], i: usize) -> f32 {
     f32::from(VALUES[usize::from(qs[i % 16] >> (4 * (i / 16)) & 15)])
 }
 
-/// Returns the values of nibbles.
-#[inline(always)]
-pub(super) fn values<I: Isa>(isa: I, nibbles: I::Bytes) -> I::Bytes {
-    isa.lookup(&VALUES.map(|v| v as u8), nibbles)
-}
-
-/// Returns the first 16 values of two groups, and the last 16 values of both.
-#[inline(always)]
-pub(super) fn values_of_two<I: Isa>(isa: I, [a, b]: &[[u8; 16]; 2]) -> [I::Bytes; 2] {
-    let [low, high] = isa.nibbles_of_two(a, b);
-    [values(isa, low), values(isa, high)]
-}
-
 impl Format for Iq4Nl {
     const NAME: &'static str = "iq4_nl";
     const BLOCK: usize = 32;
-    const TWO_GROUPS: bool = true;
+    const NIBBLES: bool = true;
     type Span = [Block; 8];
     type Quants = Signed;
 
@@ -61,14 +48,13 @@ impl Format for Iq4Nl {
     }
 
     #[inline(always)]
-    fn two_groups<I: Isa>(isa: I, span: &[Block; 8], pair: usize) -> [I::Bytes; 2] {
-        let [a, b] = &span.as_chunks().0[pair];
-        values_of_two(isa, &[a.qs, b.qs])
+    fn nibbles(span: &[Block; 8], group: usize) -> &[u8; 16] {
+        &span[group].qs
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, span: &[Block; 8], _: Shared<I>, group: usize) -> I::Bytes {
-        values(isa, isa.nibbles(&span[group].qs))
+    fn of_nibbles<I: Isa>(isa: I, nibbles: I::Bytes) -> I::Bytes {
+        isa.lookup(&VALUES.map(|v| v as u8), nibbles)
     }
 }
 

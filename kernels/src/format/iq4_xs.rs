@@ -3,7 +3,7 @@ use std::array::from_fn;
 use bytemuck::must_cast_ref;
 use half::f16;
 
-use super::{Format, SPAN, Scales, Shared, Signed, iq4_nl};
+use super::{Format, SPAN, Scales, Signed, iq4_nl};
 use crate::{
     isa::{Half, Isa},
     quantize::{Encode, Multipliers, ScaledBlock},
@@ -59,7 +59,7 @@ static SCALE_FACTORS: [[u8; 4]; 8] = [
 impl Format for Iq4Xs {
     const NAME: &'static str = "iq4_xs";
     const BLOCK: usize = 256;
-    const TWO_GROUPS: bool = true;
+    const NIBBLES: bool = true;
     type Span = Block;
     type Quants = Signed;
 
@@ -82,13 +82,13 @@ impl Format for Iq4Xs {
     }
 
     #[inline(always)]
-    fn two_groups<I: Isa>(isa: I, b: &Block, pair: usize) -> [I::Bytes; 2] {
-        iq4_nl::values_of_two(isa, &b.qs.as_chunks().0[pair])
+    fn nibbles(b: &Block, group: usize) -> &[u8; 16] {
+        &b.qs[group]
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, b: &Block, _: Shared<I>, group: usize) -> I::Bytes {
-        iq4_nl::values(isa, isa.nibbles(&b.qs[group]))
+    fn of_nibbles<I: Isa>(isa: I, nibbles: I::Bytes) -> I::Bytes {
+        iq4_nl::Iq4Nl::of_nibbles(isa, nibbles)
     }
 }
 

@@ -1,6 +1,6 @@
 use std::array::from_fn;
 
-use super::{Format, SPAN, Scales, Shared, Unsigned};
+use super::{Format, SPAN, Scales, Unsigned};
 use crate::{isa::Isa, quantize::Encode};
 
 /// 4-bit floats with a power of two for each 32 weights (OCP Microscaling Formats 1.0):
@@ -61,7 +61,7 @@ static SCALES: [f32; 256] = {
 impl Format for Mxfp4 {
     const NAME: &'static str = "mxfp4";
     const BLOCK: usize = 32;
-    const TWO_GROUPS: bool = true;
+    const NIBBLES: bool = true;
     type Span = [Block; 8];
     type Quants = Unsigned<5>;
     const CENTER: u8 = CENTER;
@@ -78,15 +78,13 @@ impl Format for Mxfp4 {
     }
 
     #[inline(always)]
-    fn two_groups<I: Isa>(isa: I, span: &[Block; 8], pair: usize) -> [I::Bytes; 2] {
-        let [a, b] = &span.as_chunks().0[pair];
-        let [low, high] = isa.nibbles_of_two(&a.qs, &b.qs);
-        [values(isa, low), values(isa, high)]
+    fn nibbles(span: &[Block; 8], group: usize) -> &[u8; 16] {
+        &span[group].qs
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, span: &[Block; 8], _: Shared<I>, group: usize) -> I::Bytes {
-        values(isa, isa.nibbles(&span[group].qs))
+    fn of_nibbles<I: Isa>(isa: I, nibbles: I::Bytes) -> I::Bytes {
+        values(isa, nibbles)
     }
 }
 

@@ -2,7 +2,7 @@ use std::array::from_fn;
 
 use half::f16;
 
-use super::{Format, SPAN, Scales, Shared, Unsigned};
+use super::{Format, SPAN, Scales, Unsigned};
 use crate::{
     cache::{CacheFormat, Quantized},
     isa::{Half, Isa},
@@ -24,7 +24,7 @@ const _: () = assert!(size_of::<Block>() == 18);
 impl Format for Q4_0 {
     const NAME: &'static str = "q4_0";
     const BLOCK: usize = 32;
-    const TWO_GROUPS: bool = true;
+    const NIBBLES: bool = true;
     type Span = [Block; 8];
     type Quants = Unsigned<4>;
     const CENTER: u8 = 8;
@@ -46,14 +46,8 @@ impl Format for Q4_0 {
     }
 
     #[inline(always)]
-    fn two_groups<I: Isa>(isa: I, span: &[Block; 8], pair: usize) -> [I::Bytes; 2] {
-        let [a, b] = &span.as_chunks().0[pair];
-        isa.nibbles_of_two(&a.qs, &b.qs)
-    }
-
-    #[inline(always)]
-    fn quants<I: Isa>(isa: I, span: &[Block; 8], _: Shared<I>, group: usize) -> I::Bytes {
-        isa.nibbles(&span[group].qs)
+    fn nibbles(span: &[Block; 8], group: usize) -> &[u8; 16] {
+        &span[group].qs
     }
 }
 

@@ -2,7 +2,7 @@ use std::array::from_fn;
 
 use half::f16;
 
-use super::{Format, Offset, SPAN, Scales, Shared, Unsigned};
+use super::{Format, Offset, SPAN, Scales, Unsigned};
 use crate::{
     isa::{Half, Isa},
     quantize::{Encode, LinearFit, inverse},
@@ -24,7 +24,7 @@ const _: () = assert!(size_of::<Block>() == 20);
 impl Format for Q4_1 {
     const NAME: &'static str = "q4_1";
     const BLOCK: usize = 32;
-    const TWO_GROUPS: bool = true;
+    const NIBBLES: bool = true;
     type Span = [Block; 8];
     type Quants = Offset<Unsigned<4>>;
 
@@ -46,14 +46,8 @@ impl Format for Q4_1 {
     }
 
     #[inline(always)]
-    fn two_groups<I: Isa>(isa: I, span: &[Block; 8], pair: usize) -> [I::Bytes; 2] {
-        let [a, b] = &span.as_chunks().0[pair];
-        isa.nibbles_of_two(&a.qs, &b.qs)
-    }
-
-    #[inline(always)]
-    fn quants<I: Isa>(isa: I, span: &[Block; 8], _: Shared<I>, group: usize) -> I::Bytes {
-        isa.nibbles(&span[group].qs)
+    fn nibbles(span: &[Block; 8], group: usize) -> &[u8; 16] {
+        &span[group].qs
     }
 }
 

@@ -5,6 +5,7 @@ use half::f16;
 
 use super::{Format, Offset, SPAN, Scales, Shared, Unsigned};
 use crate::{
+    array::map,
     isa::{Half, Isa},
     quantize::{AffineBlock, AffineLevels, Encode},
 };
@@ -88,6 +89,41 @@ impl Format for Q4K {
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
         b.scales.unpack(isa)
+    }
+
+    /// Both groups are in the same bytes, which are transposed once.
+    #[inline(always)]
+    fn panels<I: Isa>(
+        isa: I,
+        rows: [&Block; 8],
+        _: &[Shared<I>; 8],
+        pair: usize,
+        mut put: impl FnMut(usize, [I::Bytes; 8]),
+    ) {
+        let [[a, b, c, d], [e, f, g, h]] = map(
+            [2 * pair, 2 * pair + 1],
+            #[inline(always)]
+            |half| {
+                isa.panel_half(map(
+                    rows,
+                    #[inline(always)]
+                    |b| &b.qs.as_chunks::<16>().0[half],
+                ))
+            },
+        );
+        let packed = [a, b, c, d, e, f, g, h];
+        let low = map(
+            packed,
+            #[inline(always)]
+            |line| isa.and(line, isa.splat(15)),
+        );
+        put(0, low);
+        let high = map(
+            packed,
+            #[inline(always)]
+            |line| isa.shr::<4>(line),
+        );
+        put(1, high);
     }
 
     #[inline(always)]

@@ -52,6 +52,18 @@ macro_rules! on_32_bytes {
             fn join(self, a: &[u8; 16], b: &[u8; 16]) -> __m256i {
                 _mm256_set_m128i(must_cast(*b), must_cast(*a))
             }
+            // Rows are joined as they are loaded, so that no lane is moved to the other half.
+            fn transpose_half(self, rows: [&[u8; 16]; 8]) -> [__m256i; 4] {
+                let [a, b, c, d] = $crate::array::from_fn(
+                    #[inline(always)] |i| _mm256_set_m128i(must_cast(*rows[i + 4]), must_cast(*rows[i]))
+                );
+                let low = [_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d)];
+                let high = [_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d)];
+                [
+                    _mm256_unpacklo_epi64(low[0], low[1]), _mm256_unpackhi_epi64(low[0], low[1]),
+                    _mm256_unpacklo_epi64(high[0], high[1]), _mm256_unpackhi_epi64(high[0], high[1]),
+                ]
+            }
             fn evens_then_odds(self, a: __m256) -> __m256 {
                 // Opaque for the reason given in `pair_halves`.
                 let dealt = _mm256_permutevar8x32_ps(a, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));

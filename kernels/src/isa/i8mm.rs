@@ -9,7 +9,7 @@ use super::{
     neon::{Bytes, Floats, Ints, on_16_bytes, sdot},
     pair::wide_as_pair,
 };
-use crate::array::from_fn;
+use crate::array::{from_fn, map};
 
 /// NEON with the integer matrix extension: Apple M2, Graviton 3, Snapdragon X, and later.
 ///
@@ -148,6 +148,16 @@ impl Isa for I8mm {
                 )
             },
         )
+    }
+
+    #[inline(always)]
+    fn panel_half(self, rows: [&[u8; 16]; 8]) -> [Bytes; 4] {
+        let [a, b, c, d, ..] = self.panel(map(
+            rows,
+            #[inline(always)]
+            |row| self.join(row, row),
+        ));
+        [a, b, c, d]
     }
 
     // Two tokens a and b share both their places: a's has columns 0 .. 8 of a, then of b, and columns

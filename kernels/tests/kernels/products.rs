@@ -92,6 +92,7 @@ fn cases() -> impl Iterator<Item = Case> {
         (Few, [35, 1312, 18]),
         (Many, [40, 288, 1]),
         (Many, [15, 512, 3]),
+        (Many, [35, 1312, 2]),
     ];
     DType::ALL.into_iter().flat_map(move |dtype| {
         let fits = move |columns: usize| columns.is_multiple_of(dtype.block().0);
