@@ -127,6 +127,14 @@ impl<I: Isa> Scales<I> {
     }
 }
 
+/// The [`Scales`] of eight rows: (halves of a group, groups), with a row in each lane.
+pub struct ScalesOfRows<I: Isa> {
+    /// See [`Scales::scale`].
+    pub scale: [[I::Floats; 8]; 2],
+    /// See [`Scales::offset`].
+    pub offset: [[I::Floats; 8]; 2],
+}
+
 /// The result of [`Format::shared`], in a layout that the format defines.
 pub type Shared<I> = [<I as Isa>::Bytes; 2];
 
@@ -154,6 +162,33 @@ pub trait Format: 'static {
     fn decode(span: &Self::Span, out: &mut [f32; SPAN]);
     /// Returns the scales and offsets of all groups.
     fn scales<I: Isa>(isa: I, span: &Self::Span) -> Scales<I>;
+    /// Returns [`Format::scales`] of eight rows, with a row in each lane.
+    #[inline(always)]
+    fn scales_of_rows<I: Isa>(isa: I, rows: [&Self::Span; 8]) -> ScalesOfRows<I> {
+        let scales = map(
+            rows,
+            #[inline(always)]
+            |row| Self::scales(isa, row),
+        );
+        let [[scale, offset], [last_scale, last_offset]] = map(
+            [0, 1],
+            #[inline(always)]
+            |part| {
+                let scale = map(
+                    scales,
+                    #[inline(always)]
+                    |row| row.scale[part],
+                );
+                let offset = map(
+                    scales,
+                    #[inline(always)]
+                    |row| row.offset[part],
+                );
+                [isa.transpose_floats(scale), isa.transpose_floats(offset)]
+            },
+        );
+        ScalesOfRows { scale: [scale, last_scale], offset: [offset, last_offset] }
+    }
     /// Unpacks data that the quants of all groups share.
     #[inline(always)]
     fn shared<I: Isa>(isa: I, _: &Self::Span) -> Shared<I> {

@@ -98,25 +98,16 @@ fn unpack_eight<I: Isa, F: Format>(
     width: usize,
 ) {
     const { assert!(SPAN == GROUPS * 4 * FOURS) };
-    let scales: [_; EIGHT] = from_fn(
-        #[inline(always)]
-        |r| F::scales(isa, rows[r]),
-    );
+    let scales = F::scales_of_rows(isa, rows);
     for part in 0..parts::<F::Quants>() {
-        let scale = isa.transpose_floats(from_fn(
-            #[inline(always)]
-            |r| scales[r].scale[part],
-        ));
-        let offset = isa.transpose_floats(from_fn(
-            #[inline(always)]
-            |r| scales[r].offset[part],
-        ));
         for (g, groups) in panels.chunks_exact_mut(width * stride::<I, F::Quants>()).enumerate() {
             let group = &mut groups[w * stride::<I, F::Quants>()..][..stride::<I, F::Quants>()];
-            *eight_floats(&mut group[dots::<I, F::Quants>() + part], half) = isa.to_f32s(scale[g]);
+            *eight_floats(&mut group[dots::<I, F::Quants>() + part], half) =
+                isa.to_f32s(scales.scale[part][g]);
             if F::Quants::OFFSET {
                 let line = &mut group[dots::<I, F::Quants>() + parts::<F::Quants>() + part];
-                *eight_floats(line, half) = isa.to_f32s(isa.mul(offset[g], isa.splat_f32(-1.0)));
+                *eight_floats(line, half) =
+                    isa.to_f32s(isa.mul(scales.offset[part][g], isa.splat_f32(-1.0)));
             }
         }
     }

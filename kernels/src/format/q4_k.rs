@@ -1,9 +1,9 @@
 use std::{array::from_fn, ops::RangeInclusive};
 
-use bytemuck::must_cast_ref;
+use bytemuck::{must_cast, must_cast_ref};
 use half::f16;
 
-use super::{Format, Offset, SPAN, Scales, Shared, Unsigned};
+use super::{Format, Offset, SPAN, Scales, ScalesOfRows, Shared, Unsigned};
 use crate::{
     array::map,
     isa::{Half, Isa},
@@ -61,6 +61,49 @@ impl ScalesAndMinimums {
             offset: [isa.mul(dmin, isa.floats_from_i8(&bytes(minimum))); 2],
         }
     }
+
+    /// Returns the scales and offsets of all groups of eight rows.
+    #[inline(always)]
+    pub(super) fn unpack_rows<I: Isa>(isa: I, rows: [&Self; 8]) -> ScalesOfRows<I> {
+        let [factors, a, b, c] = isa.transpose_half(map(rows, must_cast_ref));
+        // Bits 4 and 5 of groups 4 .. 8.
+        let [a_high, b_high] = map(
+            [a, b],
+            #[inline(always)]
+            |x| isa.shl::<4>(isa.shr::<6>(x)),
+        );
+        let scales = [isa.and(a, isa.splat(63)), isa.or(isa.and(c, isa.splat(15)), a_high)];
+        let minimums = [isa.and(b, isa.splat(63)), isa.or(isa.shr::<4>(c), b_high)];
+        let factors: [[Half; 2]; 8] = must_cast(isa.to_bytes(factors));
+        let d = isa.floats_from_f16(&factors.map(|[d, _]| d));
+        let dmin = isa.floats_from_f16(&factors.map(|[_, dmin]| dmin));
+        let scale = times_bytes(isa, d, scales);
+        let offset = times_bytes(isa, dmin, minimums);
+        ScalesOfRows { scale: [scale; 2], offset: [offset; 2] }
+    }
+}
+
+/// Returns `factor` times the bytes of each lane, four of `x[0]` and four of `x[1]`.
+#[inline(always)]
+fn times_bytes<I: Isa>(isa: I, factor: I::Floats, x: [I::Bytes; 2]) -> [I::Floats; 8] {
+    let byte = isa.splat32(0xff);
+    let [[a, b, c, d], [e, f, g, h]] = map(
+        x,
+        #[inline(always)]
+        |x| {
+            [
+                isa.and(x, byte),
+                isa.and(isa.shr32::<8>(x), byte),
+                isa.and(isa.shr32::<16>(x), byte),
+                isa.shr32::<24>(x),
+            ]
+        },
+    );
+    map(
+        [a, b, c, d, e, f, g, h],
+        #[inline(always)]
+        |x| isa.mul(factor, isa.to_floats(isa.as_ints(x))),
+    )
 }
 
 /// Returns the nibbles of group `group`, in the layout of Q4_K.
@@ -89,6 +132,18 @@ impl Format for Q4K {
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
         b.scales.unpack(isa)
+    }
+
+    #[inline(always)]
+    fn scales_of_rows<I: Isa>(isa: I, rows: [&Block; 8]) -> ScalesOfRows<I> {
+        ScalesAndMinimums::unpack_rows(
+            isa,
+            map(
+                rows,
+                #[inline(always)]
+                |b| &b.scales,
+            ),
+        )
     }
 
     /// Both groups are in the same bytes, which are transposed once.

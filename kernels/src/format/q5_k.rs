@@ -1,10 +1,10 @@
 use std::array::from_fn;
 
 use super::{
-    Format, Offset, SPAN, Scales, Shared, Unsigned,
+    Format, Offset, SPAN, Scales, ScalesOfRows, Shared, Unsigned,
     q4_k::{ScalesAndMinimums, affine_block, low_nibbles, nibbles},
 };
-use crate::{isa::Isa, quantize::Encode};
+use crate::{array::map, isa::Isa, quantize::Encode};
 
 /// 5 bits: as Q4_K, with the fifth bits stored separately.
 pub struct Q5K;
@@ -39,6 +39,18 @@ impl Format for Q5K {
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
         b.scales.unpack(isa)
+    }
+
+    #[inline(always)]
+    fn scales_of_rows<I: Isa>(isa: I, rows: [&Block; 8]) -> ScalesOfRows<I> {
+        ScalesAndMinimums::unpack_rows(
+            isa,
+            map(
+                rows,
+                #[inline(always)]
+                |b| &b.scales,
+            ),
+        )
     }
 
     #[inline(always)]
