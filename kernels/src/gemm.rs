@@ -88,9 +88,10 @@ impl<F: Format> Kernel for Gemm<'_, F> {
         let (columns, width) = (weights.columns(), I::TILE_PANELS);
         let block = width * LANES * if input.tokens > FEW { TILES } else { FEW_TILES };
         let size = size_of::<F::Span>();
-        for first in rows.clone().step_by(block) {
-            let all = rows.end;
-            let rows = first..rows.end.min(first + block);
+        let (all, row_bytes) = (rows, weights.row_bytes());
+        let bytes = weights.part(all.clone()).bytes();
+        for first in all.clone().step_by(block) {
+            let rows = first..all.end.min(first + block);
             let span_count = columns.div_ceil(SPAN);
             for start in (0..span_count).step_by(SPANS) {
                 let end = span_count.min(start + SPANS);
@@ -111,10 +112,17 @@ impl<F: Format> Kernel for Gemm<'_, F> {
                         if next >= span_count {
                             (next, row) = (next - span_count, row + block);
                         }
-                        for row in row..all.min(row + LANES) {
-                            weights.prefetch(isa, row, next * size, size);
-                        }
-                        unpack::<I, F>(isa, &rows, start + s, panels, w, width);
+                        let next = (row - all.start) * row_bytes + next * size;
+                        unpack::<I, F>(
+                            isa,
+                            &rows,
+                            start + s,
+                            panels,
+                            w,
+                            width,
+                            #[inline(always)]
+                            |lane| prefetch(isa, bytes, next + lane * row_bytes, size),
+                        );
                     }
                 }
                 isa.call(Panels::<F::Quants> {
@@ -131,6 +139,16 @@ impl<F: Format> Kernel for Gemm<'_, F> {
                     quants: PhantomData,
                 });
             }
+        }
+    }
+}
+
+/// Prefetches `len` bytes, a constant, from `bytes[at]` on. Does nothing if there are fewer.
+#[inline(always)]
+fn prefetch<I: Isa>(isa: I, bytes: &[u8], at: usize, len: usize) {
+    if let Some(bytes) = bytes.get(at..).and_then(|bytes| bytes.get(..len)) {
+        for line in (0..len).step_by(64) {
+            isa.prefetch(bytes, line);
         }
     }
 }

@@ -7,7 +7,6 @@ use bytemuck::cast_slice;
 use crate::{
     activations::{self, Span},
     format::{DType, FloatFormat, Format, SPAN, Visitor, spans, tail},
-    isa::Isa,
     regime::Regime,
 };
 
@@ -75,29 +74,23 @@ impl<'a> Matrix<'a> {
 
     /// Returns the matrix of rows `rows`.
     pub fn part(&self, rows: Range<usize>) -> Self {
-        let row_bytes = self.bytes.len() / self.rows.max(1);
-        let bytes = &self.bytes[rows.start * row_bytes..rows.end * row_bytes];
+        let bytes = &self.bytes[rows.start * self.row_bytes()..rows.end * self.row_bytes()];
         Matrix { rows: rows.len(), bytes, ..*self }
+    }
+
+    /// Returns the number of bytes of a row.
+    pub(crate) fn row_bytes(&self) -> usize {
+        self.bytes.len() / self.rows.max(1)
     }
 
     /// Returns the bytes of `row`.
     pub(crate) fn row(&self, row: usize) -> &'a [u8] {
-        let bytes = self.bytes.len() / self.rows;
-        &self.bytes[row * bytes..][..bytes]
-    }
-
-    /// Prefetches `len` bytes of `row`, from byte `at` on.
-    #[inline(always)]
-    pub(crate) fn prefetch<I: Isa>(&self, isa: I, row: usize, at: usize, len: usize) {
-        let start = row * (self.bytes.len() / self.rows) + at;
-        for line in (start..start + len).step_by(64) {
-            isa.prefetch(self.bytes, line);
-        }
+        &self.bytes[row * self.row_bytes()..][..self.row_bytes()]
     }
 
     /// Returns the bytes of `row` and all following rows.
     pub(crate) fn rows_from(&self, row: usize) -> &'a [u8] {
-        &self.bytes[row * (self.bytes.len() / self.rows)..]
+        &self.bytes[row * self.row_bytes()..]
     }
 
     /// Writes the weights of `row` to `out` (columns).

@@ -7,7 +7,7 @@
 //! scales, and one of negated offsets if the format has offsets. In a tile of several panels, the
 //! cache lines of the same group of all panels are adjacent.
 
-use bytemuck::must_cast_mut;
+use bytemuck::{from_bytes, must_cast_mut};
 
 use crate::{
     activations::GroupPart,
@@ -51,7 +51,7 @@ pub(crate) const fn stride<I: Isa, Q: Quants>() -> usize {
 pub(crate) const STRIDE_MAX: usize = FOURS + 4;
 
 /// Unpacks span `span` of 16 rows into panel `w` of the `width` panels in `panels`. It unpacks as
-/// many groups as `panels` has.
+/// many groups as `panels` has. In between, it calls `prefetch` once for each lane.
 #[inline(always)]
 pub(crate) fn unpack<I: Isa, F: Format>(
     isa: I,
@@ -60,15 +60,16 @@ pub(crate) fn unpack<I: Isa, F: Format>(
     panels: &mut [CacheLine],
     w: usize,
     width: usize,
+    prefetch: impl Fn(usize),
 ) {
     for (half, rows) in rows.as_chunks::<EIGHT>().0.iter().enumerate() {
         let tails: [F::Span; EIGHT];
         // Rows of 256-weight blocks have only whole spans, so the code for other rows is not
         // compiled.
-        let eight = if F::BLOCK == SPAN || span < spans::<F>(rows[0]).0.len() {
+        let eight = if F::BLOCK == SPAN || (span + 1) * size_of::<F::Span>() <= rows[0].len() {
             from_fn(
                 #[inline(always)]
-                |r| &spans::<F>(rows[r]).0[span],
+                |r| from_bytes(&rows[r][span * size_of::<F::Span>()..][..size_of::<F::Span>()]),
             )
         } else {
             tails = from_fn(
@@ -77,7 +78,16 @@ pub(crate) fn unpack<I: Isa, F: Format>(
             );
             tails.each_ref()
         };
-        unpack_eight::<I, F>(isa, eight, half, panels, w, width);
+        unpack_eight::<I, F>(
+            isa,
+            eight,
+            half,
+            panels,
+            w,
+            width,
+            #[inline(always)]
+            |r| prefetch(half * EIGHT + r),
+        );
     }
     if dots::<I, F::Quants>() > FOURS {
         for groups in panels.chunks_exact_mut(width * stride::<I, F::Quants>()) {
@@ -96,6 +106,7 @@ fn unpack_eight<I: Isa, F: Format>(
     panels: &mut [CacheLine],
     w: usize,
     width: usize,
+    prefetch: impl Fn(usize),
 ) {
     const { assert!(SPAN == GROUPS * 4 * FOURS) };
     let scales = F::scales_of_rows(isa, rows);
@@ -116,7 +127,13 @@ fn unpack_eight<I: Isa, F: Format>(
         |r| F::shared(isa, rows[r]),
     );
     let group = width * stride::<I, F::Quants>();
+    let pairs = panels.len().div_ceil(2 * group);
     for (pair, groups) in panels.chunks_mut(2 * group).enumerate() {
+        // A few rows at a time, since a core waits for few cache lines at once. Prefetching all rows
+        // at once made products with Q6_K and Q8_0 slower.
+        for r in (pair..EIGHT).step_by(pairs) {
+            prefetch(r);
+        }
         F::panels(
             isa,
             rows,
