@@ -37,11 +37,9 @@ const TILES: usize = 8;
 const PANELS: usize = 2 * TILES;
 /// The number of spans of columns to unpack at a time. Prefetches are as many spans ahead.
 const SPANS: usize = 4;
-/// Up to this number of tokens, only [`FEW_TILES`] are unpacked at a time. Their panels stay in the
-/// L1 cache, and memory is read at shorter intervals.
+/// Up to this number of tokens, only one tile is unpacked at a time. Its panels stay in the L1 cache,
+/// and memory is read at shorter intervals.
 const FEW: usize = 32;
-/// See [`FEW`].
-const FEW_TILES: usize = 2;
 /// The largest number of cache lines of a span of a panel.
 const SPAN_LINES: usize = GROUPS * STRIDE_MAX;
 
@@ -86,7 +84,7 @@ impl<F: Format> Kernel for Gemm<'_, F> {
         let Product { weights, rows, input, out } = self.0;
         let Scratch { panels, sums } = self.1;
         let (columns, width) = (weights.columns(), I::TILE_PANELS);
-        let block = width * LANES * if input.tokens > FEW { TILES } else { FEW_TILES };
+        let block = width * LANES * if input.tokens > FEW { TILES } else { 1 };
         let size = size_of::<F::Span>();
         let (all, row_bytes) = (rows, weights.row_bytes());
         let bytes = weights.part(all.clone()).bytes();
