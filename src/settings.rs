@@ -192,6 +192,7 @@ impl Kind {
         match self {
             Kind::Number => "a number".into(),
             Kind::Between(least, most) => format!("a number above {least} and below {most}"),
+            Kind::Integer(i64::MIN, i64::MAX) => "a whole number of at most 18 digits".into(),
             Kind::Integer(least, i64::MAX) => format!("a whole number of at least {least}"),
             Kind::Integer(least, most) => format!("a whole number from {least} to {most}"),
             Kind::Whole(range) => format!("a whole number {range}"),

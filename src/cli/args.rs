@@ -23,7 +23,7 @@ pub use constraint::ConstraintArgs;
 pub use hub::HubArgs;
 pub use log::LogArgs;
 pub use opening::OpeningArgs;
-pub use rope::{RopeArgs, on_or_off};
+pub use rope::RopeArgs;
 pub use sampling::SamplingArgs;
 pub use server::ServeArgs;
 pub use shelf::ShelfArgs;

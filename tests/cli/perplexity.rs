@@ -472,8 +472,8 @@ fn sparse_attention_that_has_no_effect_is_refused() {
     for (options, message) in [
         (&["--sparse-attention", "0.98"][..], "--decode <N>"),
         (&["--decode", "9", "-ctk", "f16", "-ctv", "f16"], "--sparse-attention or --sparse-prompt"),
-        (&["--decode", "9", "--sparse-attention", "1"], "must be above 0.5 and below 1"),
-        (&["--decode", "9", "--sparse-attention", "few"], "not a number"),
+        (&["--decode", "9", "--sparse-attention", "1"], "must be a number above 0.5 and below 1"),
+        (&["--decode", "9", "--sparse-attention", "few"], "must be a number above 0.5 and below 1"),
         (&["--decode", "9", "--sparse-attention", "0.9"], "need 8202 or more"),
         (&["--decode", "9", "--sparse-prompt", "0.9"], "need 16394 or more"),
         (&["--sparse-prompt", "0.9"], "need 16385 or more"),

@@ -86,13 +86,16 @@ fn values_out_of_range_are_reported_with_the_range() {
         (&["-c", "many"], "not a whole number, such as 4096 or 4k"),
         (&["-n", "5x"], "not a whole number, such as 4096 or 4k"),
         (&["-t", "x"], "'--threads <N>': not a whole number\n"),
-        (&["--top-k", "x"], "'--top-k <N>': not a whole number\n"),
-        (&["--top-k", "9999999999999999999"], "'--top-k <N>': too large\n"),
-        (&["--repeat-last-n", "-5"], "'--repeat-last-n <N>': must be at least -1\n"),
+        (&["--top-k", "x"], "'--top-k <N>': must be a whole number of at most 18 digits\n"),
+        (&["--top-k", "9999999999999999999"], "'--top-k <N>': must be a whole number of at most"),
+        (
+            &["--repeat-last-n", "-5"],
+            "'--repeat-last-n <N>': must be a whole number of at least -1\n",
+        ),
         (&["Why is it blue?"], "'Why is it blue?' is not a command: give a prompt with -p\n"),
         (&["bench"], "the options of a command follow it: rope-cpu bench ...\n"),
-        (&["--top-p", "x"], "'--top-p <N>': not a number\n"),
-        (&["--rope-scale", ""], "not a number"),
+        (&["--top-p", "x"], "'--top-p <N>': must be a number\n"),
+        (&["--rope-scale", ""], "must be a number"),
         (&["--mirostat", "3"], "must be a whole number from 0 to 2"),
         (&["-s", "x"], "must be a whole number from -1 to 4294967295"),
         (&["--keep", "-2"], "must be at least -1"),
@@ -132,7 +135,7 @@ fn values_out_of_range_are_reported_with_the_range() {
 #[test]
 fn an_invalid_value_within_a_value_is_reported_once() {
     let run = run(&["perplexity", "-m", "x", "-f", "x", "--methods", "yarn:rope-scale=x"]);
-    run.refused(2, &["'yarn:rope-scale=x'", "'x' for '--rope-scale <N>': not a number\n"]);
+    run.refused(2, &["'yarn:rope-scale=x'", "'x' for '--rope-scale <N>': must be a number\n"]);
     assert_eq!(run.stderr.matches("invalid value").count(), 1, "{}", run.stderr);
 }
 

@@ -1,14 +1,12 @@
 //! Options from the library's descriptions of settings.
 
-use std::{error::Error, ffi::OsStr, marker::PhantomData, path::PathBuf};
+use std::{ffi::OsStr, marker::PhantomData};
 
 use clap::{
-    Arg, ArgAction, ArgMatches, Command, FromArgMatches,
+    Arg, ArgAction, ArgMatches, Command, FromArgMatches, ValueHint,
     builder::{PossibleValue, TypedValueParser},
-    value_parser,
 };
 
-use super::numbers;
 use crate::cli::flags;
 use rope_cpu::{
     rope,
@@ -77,83 +75,75 @@ fn option(parameter: &'static Parameter) -> Arg {
         .value_name(parameter.value_name)
         .help(summary)
         .hide_short_help(parameter.rare);
+    let option = option.value_parser(Parser(parameter));
     match parameter.kind {
-        Kind::Number => option.value_parser(number).allow_negative_numbers(true),
-        Kind::Between(least, most) => option.value_parser(move |text: &str| match number(text)? {
-            number if number > least && number < most => Ok(number),
-            _ => Err(format!("must be above {least} and below {most}")),
-        }),
-        Kind::Integer(least, most) => option
-            .value_parser(move |text: &str| integer(text, least, most))
-            .allow_negative_numbers(least < 0),
-        Kind::Whole(range) => option.value_parser(move |text: &str| {
-            text.parse::<usize>().map_err(|_| format!("must be a whole number {range}"))
-        }),
-        Kind::Word(words) => option.value_parser(Words(words)).hide_possible_values(true),
-        Kind::Words(words) => option
-            .value_parser(Words(words))
-            .hide_possible_values(true)
-            .value_delimiter(',')
-            .action(ArgAction::Append),
-        Kind::Switch => option.value_parser(super::on_or_off),
-        Kind::Path => option.value_parser(value_parser!(PathBuf)),
+        Kind::Number => option.allow_negative_numbers(true),
+        Kind::Integer(least, _) => option.allow_negative_numbers(least < 0),
+        Kind::Word(_) => option.hide_possible_values(true),
+        Kind::Words(_) => {
+            option.hide_possible_values(true).value_delimiter(',').action(ArgAction::Append)
+        }
+        Kind::Path => option.value_hint(ValueHint::AnyPath),
+        Kind::Between(..) | Kind::Whole(_) | Kind::Switch => option,
     }
 }
 
-fn number(text: &str) -> Result<f64, String> {
-    text.parse().map_err(|_| "not a number".into())
-}
-
-fn integer(text: &str, least: i64, most: i64) -> Result<i64, Box<dyn Error + Send + Sync>> {
-    if most < i64::MAX {
-        return Ok(numbers::between(least, most)(text)?);
-    }
-    match text.parse()? {
-        number if number < least => Err(format!("must be at least {least}").into()),
-        number => Ok(number),
-    }
-}
-
-/// A parser of one of these words, which completions propose.
+/// Parses values of a parameter. Completions propose its words.
 #[derive(Clone)]
-struct Words(&'static [&'static str]);
+struct Parser(&'static Parameter);
 
-impl TypedValueParser for Words {
-    type Value = &'static str;
+impl TypedValueParser for Parser {
+    type Value = Value;
 
     fn parse_ref(
         &self,
         command: &Command,
         option: Option<&Arg>,
         value: &OsStr,
-    ) -> Result<&'static str, clap::Error> {
-        let words = self.0;
-        let is_scaling = option.is_some_and(|option| option.get_id() == rope::SCALING.setting.0);
+    ) -> Result<Value, clap::Error> {
+        let Parser(parameter) = *self;
+        if let Kind::Path = parameter.kind {
+            return Ok(Value::Path(value.into()));
+        }
         let parser = move |text: &str| {
-            let word = words.iter().copied().find(|word| *word == text);
-            word.ok_or_else(|| match rope::trained(text).filter(|_| is_scaling) {
+            let is_scaling = parameter.setting == rope::SCALING.setting;
+            parameter.parse(text).ok_or_else(|| match rope::trained(text).filter(|_| is_scaling) {
                 Some(about) => format!("no setting applies it: {about}"),
-                None => format!("must be one of {}", words.join(", ")),
+                None => format!("must be {}", expected(parameter.kind)),
             })
         };
         parser.parse_ref(command, option, value)
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(self.0.iter().copied().map(PossibleValue::new)))
+        match self.0.kind {
+            Kind::Word(words) | Kind::Words(words) => {
+                Some(Box::new(words.iter().copied().map(PossibleValue::new)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Describes the values of a setting. Clap separates words before it parses each.
+fn expected(kind: Kind) -> String {
+    match kind {
+        Kind::Words(words) => Kind::Word(words).expected(),
+        kind => kind.expected(),
     }
 }
 
 /// Returns the value of a parameter's option, if it is given.
 fn value(matches: &ArgMatches, parameter: &Parameter) -> Option<Value> {
-    let id = parameter.setting.0;
-    Some(match parameter.kind {
-        Kind::Number | Kind::Between(..) => Value::Number(*matches.get_one(id)?),
-        Kind::Integer(..) => Value::Integer(*matches.get_one(id)?),
-        Kind::Whole(_) => Value::Whole(*matches.get_one(id)?),
-        Kind::Word(_) => Value::Word(matches.get_one::<&str>(id)?),
-        Kind::Words(_) => Value::Words(matches.get_many::<&str>(id)?.copied().collect()),
-        Kind::Switch => Value::Switch(*matches.get_one(id)?),
-        Kind::Path => Value::Path(matches.get_one::<PathBuf>(id)?.clone()),
-    })
+    let mut values = matches.get_many::<Value>(parameter.setting.0)?.cloned();
+    match parameter.kind {
+        Kind::Words(_) => {
+            let words = values.filter_map(|value| match value {
+                Value::Words(words) => Some(words),
+                _ => None,
+            });
+            Some(Value::Words(words.flatten().collect()))
+        }
+        _ => values.next(),
+    }
 }

@@ -44,11 +44,3 @@ impl RopeArgs {
         Flags { values: self.values.clone(), ..Flags::default() }
     }
 }
-
-pub fn on_or_off(text: &str) -> Result<bool, String> {
-    match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("choose on or off".into()),
-    }
-}
