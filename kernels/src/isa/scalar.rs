@@ -112,6 +112,7 @@ impl Isa for Scalar {
     fn repeat_halves(self, a: Bytes) -> [Bytes; 2] {
         [from_fn(|i| a[i % 16]), from_fn(|i| a[16 + i % 16])]
     }
+    #[inline(never)]
     fn bit_mask_of(self, bits: Bytes, word: usize) -> Bytes {
         let words = words(bits);
         let bits = words[word] & 0xffff | words[4 + word] & 0xffff0000;
@@ -157,6 +158,7 @@ impl Isa for Scalar {
     fn at_least(self, a: Bytes, b: Bytes) -> Bytes {
         from_fn(|i| if a[i] >= b[i] { 255 } else { 0 })
     }
+    #[inline(never)]
     fn lookup(self, table: &[u8; 16], indices: Bytes) -> Bytes {
         indices.map(|i| table[usize::from(i & 15)])
     }
@@ -192,12 +194,15 @@ impl Isa for Scalar {
     fn first_lanes(self, a: Floats, n: usize) -> Floats {
         from_fn(|i| if i < n { a[i] } else { 0.0 })
     }
+    #[inline(never)]
     fn transpose(self, rows: [Bytes; 8]) -> [Bytes; 8] {
         from_fn(|j| from_fn(|i| rows[i / 4][4 * j + i % 4]))
     }
+    #[inline(never)]
     fn transpose_floats(self, rows: [Floats; 8]) -> [Floats; 8] {
         from_fn(|j| from_fn(|i| rows[i][j]))
     }
+    #[inline(never)]
     fn floats_from_f16(self, p: &[Half; 8]) -> Floats {
         p.map(|x| self.f32_from_f16(x))
     }
