@@ -200,7 +200,7 @@ pub trait Format: 'static {
     fn nibbles(_: &Self::Span, _: usize) -> &[u8; 16] {
         &[0; 16]
     }
-    /// Returns the quants that nibbles stand for, in the same order.
+    /// Converts nibbles to quants, in the same order.
     #[inline(always)]
     fn of_nibbles<I: Isa>(_: I, nibbles: I::Bytes) -> I::Bytes {
         nibbles

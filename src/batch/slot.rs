@@ -474,7 +474,7 @@ impl Running {
         matches!(&self.omitted, Omitted::Ranges(ranges) if ranges.is_empty())
     }
 
-    /// Leaves the chosen tokens out of a sequence, except for those that it has already.
+    /// Leaves the chosen tokens out of a sequence, unless the sequence has them already.
     fn omit(&mut self, engine: &Engine, sequence: &mut Sequence) -> Result<(), model::Error> {
         let Omitted::Ranges(ranges) = &self.omitted else { return Ok(()) };
         if ranges.is_empty() {

@@ -1,4 +1,4 @@
-//! Speculative prefill: long prompts of which a draft model chooses the tokens to compute.
+//! Speculative prefill: a draft model chooses which tokens of a long prompt are computed.
 
 use std::sync::Arc;
 
@@ -189,7 +189,7 @@ fn a_suspended_answer_goes_on_with_its_bits() {
     });
 }
 
-/// What was left out is computed in idle time, as if it had never been.
+/// An idle scheduler computes the tokens that were left out of a prompt.
 #[test]
 fn a_prompt_is_computed_whole_later() {
     let later = |_: &Model, mut setup: Setup| {

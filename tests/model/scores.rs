@@ -1,4 +1,4 @@
-//! Scores of a prompt's tokens, by which speculative prefill chooses.
+//! The scores of a prompt's tokens. Speculative prefill computes the tokens with the best scores.
 
 use std::{
     collections::BTreeMap,

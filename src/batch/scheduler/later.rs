@@ -71,8 +71,9 @@ impl Later {
 }
 
 impl Scheduler<'_> {
-    /// Starts to compute a text whole of which speculative prefill left out tokens, if the scheduler [is
-    /// idle](Scheduler::is_idle). Returns whether there is one. The next request ends it, and the rest waits.
+    /// If the scheduler [is idle](Scheduler::is_idle), starts to compute the tokens that speculative
+    /// prefill left out of a text. Returns whether there is such a text. The next request interrupts
+    /// it, and the rest waits.
     ///
     /// [`Scheduler::run`] does so with [`Options::prefill_later`](crate::batch::Options::prefill_later).
     pub fn read_later(&mut self) -> bool {

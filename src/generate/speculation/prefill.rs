@@ -12,8 +12,8 @@
 //! ```
 //! Liu, Chen and Zhang 2025, "Speculative Prefill: Turbocharging TTFT with Lightweight and Training-Free
 //! Token Importance Estimation" (arXiv:2502.02789). Formula, number of tokens, pooling and chunks are
-//! those of their program (github.com/Jingyu6/speculative_prefill, `look_ahead_spec_worker.py`); as there,
-//! tokens of the answer are at the positions after the whole prompt. Deviations:
+//! those of their program (github.com/Jingyu6/speculative_prefill, `look_ahead_spec_worker.py`). The answer
+//! has the positions after the whole prompt, as in their program. Deviations:
 //!
 //! - Their program computes no chunk that is not among the best. Here the start of the prompt, where a
 //!   short system message is, and its end, where the question is, are computed as well.
@@ -81,13 +81,13 @@ impl SpeculativePrefill {
         )
     }
 
-    /// Returns whether a prompt is long enough, of which the first `cached` tokens are computed already.
+    /// Returns whether a prompt has enough tokens after the first `cached` ones, which are computed already.
     pub fn applies(&self, prompt: usize, cached: usize) -> bool {
         prompt.saturating_sub(cached) >= self.length_min
     }
 
-    /// Returns the tokens to leave out of a prompt with these scores, of which the first `cached` tokens
-    /// are computed already.
+    /// Returns the tokens to leave out of a prompt with these scores. The first `cached` tokens are
+    /// computed already.
     ///
     /// ```
     /// use rope_cpu::generate::speculation::SpeculativePrefill;
